@@ -1,0 +1,82 @@
+# make demo and make test do all their own set-up; see README.md.
+# The targets are described by the comments behind "##".
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# Steps share two cores and one lab: one after the other, also with -j.
+.NOTPARALLEL:
+
+# Go is often installed outside of root's PATH.
+GO ?= $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),$(error Go is not installed: see https://go.dev/dl/))
+STEP := testbed/setup/step.sh
+PACKAGES := testbed/setup/packages.sh
+
+# The binary needs no C compiler; the race detector does.
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+TEST := CGO_ENABLED=1 $(GO) test
+
+# The lab tier: packages with tests that start guests. They share the machine,
+# so one package at a time.
+LAB_PACKAGES = $(shell grep -rl --include='*_test.go' SAVEPOINT_LAB . | xargs -r -n1 dirname | sort -u)
+LAB_TIMEOUT ?= 30m
+FUZZTIME ?= 30s
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/savepoint
+	@$(STEP) "build bin/savepoint" $(BUILD) -o bin/savepoint ./cmd/savepoint
+
+.PHONY: demo
+demo: setup-demo build ## the whole story on a real virtual machine, from nothing
+	@$(STEP) "demo" bin/savepoint demo
+
+.PHONY: test
+test: setup-test vet race lab-test ## everything: vet, all tests with -race, then the tests with real guests
+
+.PHONY: test-fast
+test-fast: ## the tests that need no root, network or QEMU
+	@$(STEP) "test" $(GO) test ./...
+
+.PHONY: race
+race: ## the same with the race detector
+	@$(STEP) "test -race" $(TEST) -race ./...
+
+.PHONY: lab-test
+lab-test: setup-test ## only the tests with real guests
+	@$(STEP) "lab tests" env SAVEPOINT_LAB=1 CGO_ENABLED=1 $(GO) test -race -count=1 -p 1 -timeout $(LAB_TIMEOUT) $(or $(LAB_PACKAGES),./cmd/...)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed 's/:func / /' | sort | while read -r file name; do \
+		$(STEP) "fuzz $$name" $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+	done
+
+.PHONY: bench
+bench: ## the Go benchmarks (savepoint bench has the experiments)
+	@$(STEP) "bench" $(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: lint
+lint: vet ## gofmt, vet, and golangci-lint where it is installed
+	@files=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$files" ] || { printf 'not formatted; run gofmt -w on:\n%s\n' "$$files"; exit 1; }
+	@if command -v golangci-lint >/dev/null; then $(STEP) "golangci-lint" golangci-lint run; \
+	else echo "golangci-lint is not installed, skipped (go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@latest)"; fi
+
+.PHONY: vet
+vet:
+	@$(STEP) "vet" $(GO) vet ./...
+
+.PHONY: clean
+clean: ## remove what was built; the lab's state stays (savepoint lab down --purge)
+	rm -rf bin
+	$(GO) clean -testcache
+
+.PHONY: setup-demo
+setup-demo:
+	@$(STEP) "packages" $(PACKAGES) demo
+
+.PHONY: setup-test
+setup-test:
+	@$(STEP) "packages" $(PACKAGES) test

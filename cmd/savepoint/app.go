@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"savepoint/configs"
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/journal"
+	"savepoint/orchestrator/provision"
+	"savepoint/policy"
+)
+
+// app is what the commands share.
+type app struct {
+	stdin    io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+
+	format     format
+	configFile string
+	stateDir   string
+	logLevel   string
+
+	closers []func() error // run last to first
+}
+
+// close gives back what was opened.
+func (a *app) close() error {
+	var errs []error
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		errs = append(errs, a.closers[i]())
+	}
+	a.closers = nil
+	return errors.Join(errs...)
+}
+
+func (a *app) lookup(name string) (string, bool) {
+	v := a.getenv(name)
+	return v, v != ""
+}
+
+// state is the directory of all durable state, absolute.
+func (a *app) state() (string, error) {
+	dir := a.stateDir
+	if dir == "" {
+		dir = configs.StateDir(a.lookup)
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the state directory: %w", err)
+	}
+	return abs, nil
+}
+
+// cacheDir is where guest images are kept: they can always be built again.
+func (a *app) cacheDir() string {
+	if d := a.getenv("SAVEPOINT_CACHE"); d != "" {
+		return d
+	}
+	if d := a.getenv("XDG_CACHE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "savepoint")
+	}
+	return filepath.Join(a.getenv("HOME"), ".cache", "savepoint")
+}
+
+// config reads the configuration. file overrides the usual search.
+func (a *app) config(file string, needCluster bool) (configs.Config, error) {
+	o := configs.LoadOptions{File: file, Env: a.lookup, SearchDefault: file == "", NeedCluster: needCluster, Flags: map[string]any{}}
+	if a.logLevel != "" {
+		o.Flags["log.level"] = a.logLevel
+	}
+	if a.stateDir != "" {
+		state, err := a.state()
+		if err != nil {
+			return configs.Config{}, err
+		}
+		o.Flags["state_dir"] = state
+	}
+	return configs.Load(o)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// logger writes for people on a terminal and JSON otherwise.
+func (a *app) logger(w io.Writer) zerolog.Logger {
+	return newLogger(w, configs.Log{Level: a.logLevel, Format: "json"})
+}
+
+func newLogger(w io.Writer, c configs.Log) zerolog.Logger {
+	level, err := zerolog.ParseLevel(c.Level)
+	if err != nil || c.Level == "" {
+		level = zerolog.InfoLevel
+	}
+	if c.Format != "json" {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: terminal(w) == 0}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+}
+
+// readJournal opens the journal for looking only; it works while another
+// process writes. A journal that does not exist yet is nil.
+func (a *app) readJournal() (*journal.Journal, error) {
+	cfg, err := a.config(a.configFile, false)
+	if err != nil {
+		return nil, err
+	}
+	path := journalFile(cfg)
+	if !fileExists(path) {
+		return nil, nil
+	}
+	j, err := journal.OpenReadOnly(path)
+	if err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, j.Close)
+	return j, nil
+}
+
+func journalFile(cfg configs.Config) string { return filepath.Join(cfg.StateDir, "journal.db") }
+
+// decider builds the policy from the configuration.
+func decider(cfg configs.Config) (*policy.Engine, error) {
+	var o policy.Options
+	for _, path := range cfg.Policy.Rules {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, usagef("read policy rules: %w", err)
+		}
+		o.Rules = append(o.Rules, policy.RuleFile{Name: path, Data: text})
+	}
+	e, err := policy.New(o)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return e, nil
+}
+
+// sandboxView is a sandbox together with what the journal says is wrong with it.
+type sandboxView struct {
+	orchestrator.Sandbox
+	Open string `json:"open_transaction,omitempty"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Health is the one word a list shows.
+func (v sandboxView) Health() string {
+	if v.Open != "" {
+		return "quarantined"
+	}
+	return string(v.State)
+}
+
+// sandboxViews reads the sandboxes without asking the cluster.
+func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error) {
+	j, err := a.readJournal()
+	if err != nil || j == nil {
+		return nil, err
+	}
+	sandboxes, err := j.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open, err := orchestrator.List(ctx, j, orchestrator.Filter{States: []orchestrator.State{orchestrator.StateStuck}})
+	if err != nil {
+		return nil, err
+	}
+	var views []sandboxView
+	for _, sb := range sandboxes {
+		if sb.State == orchestrator.SandboxDestroyed && !all {
+			continue
+		}
+		v := sandboxView{Sandbox: sb}
+		for _, t := range open {
+			if t.Sandbox.ID == sb.ID {
+				v.Open, v.Hint = string(t.ID), t.Mend
+			}
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// openSandbox opens the session and finds the sandbox.
+func (a *app) openSandbox(ctx context.Context, name string) (*session, orchestrator.Sandbox, error) {
+	s, err := a.open(ctx)
+	if err != nil {
+		return nil, orchestrator.Sandbox{}, err
+	}
+	sb, err := provision.Lookup(ctx, s.journal, name)
+	if errors.Is(err, orchestrator.ErrNotFound) {
+		err = usageError{err}
+	}
+	return s, sb, err
+}
+
+// addTimeout adds --timeout of a whole command that waits.
+func addTimeout(c *cobra.Command, d *time.Duration) {
+	c.Flags().DurationVar(d, "timeout", 0, "give up after this long, e.g. 5m (default: the limits in the configuration)")
+}
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %s (--timeout)", d))
+}

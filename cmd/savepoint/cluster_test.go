@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"savepoint/configs"
+	"savepoint/orchestrator/sshexec"
+	"savepoint/proxmox"
+	"savepoint/testbed/jump"
+	"savepoint/testbed/pve"
+	"savepoint/testbed/pve/access"
+	"savepoint/testbed/sim"
+)
+
+// cluster is a Proxmox-compatible cluster with simulated guests in this
+// process, as savepoint sees a real one: API, jump host, template.
+type cluster struct {
+	api     *pve.Server
+	backend *sim.Backend
+	jump    *jump.Server
+	config  configs.Config
+	file    string
+	serving errgroup.Group
+}
+
+// startCluster starts one in dir and writes the configuration for it.
+func startCluster(dir string, storages ...pve.Storage) (_ *cluster, err error) {
+	c := &cluster{backend: sim.New(sim.Behaviour{})}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if len(storages) == 0 {
+		storages = []pve.Storage{{ID: "local"}}
+	}
+	const user = "savepoint@pve"
+	c.api, err = pve.New(pve.Config{
+		Dir: filepath.Join(dir, "pve"), Machines: c.backend.Machines(), Disks: c.backend.Disks(),
+		Storages: storages, Pools: []string{"savepoint"}, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
+		Users: []access.User{{ID: user, Tokens: []access.Token{{ID: "cli", Shared: true}}}},
+		ACL:   []access.Entry{{Path: "/", Subject: user, Role: "Administrator"}}, Logger: zerolog.Nop(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	listen, err := pve.Listen("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c.serving.Go(func() error { return c.api.Serve(listen) })
+	id, err := sshexec.CreateIdentity(filepath.Join(dir, "id_ed25519"), "test")
+	if err != nil {
+		return nil, err
+	}
+	c.jump, err = jump.Listen(jump.Config{
+		Dir: dir, Authorized: []string{id.AuthorizedKey()},
+		Resolve: func(guest netip.Addr, _ uint16) (netip.AddrPort, bool) { return c.api.SSHEndpoint(guest) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	cfg := configs.Default(filepath.Join(dir, "state"))
+	cfg.Cluster.URL, cfg.Cluster.CAFile = "https://"+listen.Addr().String(), c.api.CAFile()
+	cfg.Cluster.TokenID = user + "!cli"
+	cfg.Cluster.TokenSecret = configs.NewSecret(c.api.Credentials().Tokens[cfg.Cluster.TokenID].Reveal())
+	cfg.Cluster.VMIDFirst, cfg.Cluster.VMIDLast = 9000, 9099
+	cfg.Cluster.PollInterval = 10 * time.Millisecond
+	cfg.Sandbox.Subnet = netip.MustParsePrefix("10.99.0.0/24")
+	cfg.Sandbox.BootTimeout = 20 * time.Second
+	cfg.SSH.IdentityFile = filepath.Join(dir, "id_ed25519")
+	cfg.SSH.Jump = configs.Jump{Address: c.jump.Addr().String(), User: "jump", HostKey: c.jump.HostKey(), IdentityFile: cfg.SSH.IdentityFile}
+	c.config, c.file = cfg, filepath.Join(dir, "cluster.yaml")
+	return c, configs.WriteWithSecrets(c.file, cfg)
+}
+
+func (c *cluster) close() {
+	if c.jump != nil {
+		c.jump.Close()
+	}
+	if c.api != nil {
+		c.api.Close()
+		_ = c.serving.Wait()
+	}
+	c.backend.Close()
+}
+
+// buildTemplate makes the template that sandboxes are cloned from.
+func (c *cluster) buildTemplate(ctx context.Context, dir, storage string) error {
+	pc, err := proxmox.Open(proxmox.Config{
+		URL: c.config.Cluster.URL, CAFile: c.config.Cluster.CAFile, TokenID: c.config.Cluster.TokenID,
+		TokenSecret: proxmox.Secret(c.config.Cluster.TokenSecret.Reveal()), Pool: "savepoint", Instance: "test", Bridge: "vmbr0",
+		Logger: zerolog.Nop(),
+	})
+	if err != nil {
+		return err
+	}
+	defer pc.Close()
+	image := filepath.Join(dir, "guest.qcow2")
+	// A qcow2 header: what the storage looks at. The simulated disk behind it
+	// holds the standard guest.
+	if err := os.WriteFile(image, append([]byte("QFI\xfb\x00\x00\x00\x03"), make([]byte, 4096)...), 0o600); err != nil {
+		return err
+	}
+	_, err = pc.BuildTemplate(ctx, proxmox.TemplateSpec{
+		Name: c.config.Sandbox.Template, ImagePath: image, Storage: storage, Node: "pve1", VMID: 8000,
+		MemoryMiB: 256, Cores: 1, Bridge: "vmbr0", Description: "test guest",
+	})
+	if err != nil {
+		return fmt.Errorf("build template: %w", err)
+	}
+	return nil
+}
+
+// testCluster is startCluster for a Go test.
+func testCluster(t *testing.T) *cluster {
+	t.Helper()
+	dir := t.TempDir()
+	c, err := startCluster(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"savepoint/configs"
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/journal"
+)
+
+// The exit codes are a contract: scripts rely on them. They are listed in
+// savepoint --help and in the README.
+const (
+	exitDone        = 0   // committed, or done
+	exitInternal    = 1   // an error of savepoint itself
+	exitUsage       = 2   // wrong usage or configuration
+	exitDenied      = 3   // the policy denied the command
+	exitRolledBack  = 4   // the transaction was rolled back
+	exitStuck       = 5   // an operator is needed
+	exitHeld        = 6   // another instance holds the journal
+	exitUnusable    = 7   // the cluster cannot be used
+	exitInterrupted = 130 // interrupted, and rolled back
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// Run is the whole program but for the process: it returns the exit code.
+// Cancelling ctx is what an interrupt does.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, out: stdout, err: stderr, getenv: os.Getenv}
+	cmd := newRoot(a)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if cerr := a.close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		return exitDone
+	}
+	code, quiet := exitCode(ctx, err)
+	if !quiet {
+		fmt.Fprintf(stderr, "savepoint: %v\n", err)
+	}
+	return code
+}
+
+// outcomeError carries the exit code of a result that was already printed.
+type outcomeError struct{ code int }
+
+func (e outcomeError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// usageError marks what the caller of the program did wrong.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitCode is the one place where an error becomes an exit code. quiet says
+// that the user has been told already.
+func exitCode(ctx context.Context, err error) (code int, quiet bool) {
+	var (
+		done        outcomeError
+		usage       usageError
+		held        *journal.HeldError
+		config      *configs.Error
+		unsupported *orchestrator.UnsupportedError
+		refused     *orchestrator.UsageError
+	)
+	switch {
+	case errors.As(err, &done):
+		return done.code, true
+	case errors.As(err, &held):
+		return exitHeld, false
+	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused):
+		return exitUsage, false
+	case ctx.Err() != nil:
+		return exitInterrupted, false
+	case errors.As(err, &unsupported),
+		errors.Is(err, orchestrator.ErrUnavailable),
+		errors.Is(err, orchestrator.ErrDenied),
+		errors.Is(err, orchestrator.ErrBusy),
+		errors.Is(err, orchestrator.ErrUnknownOutcome),
+		errors.Is(err, orchestrator.ErrNotFound),
+		errors.Is(err, orchestrator.ErrExists):
+		return exitUnusable, false
+	default:
+		return exitInternal, false
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/journal"
+	"savepoint/testbed/pve"
+	"savepoint/testbed/sim"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"savepoint": main})
+}
+
+// TestStories runs the command-line stories in testdata/script against a
+// cluster with simulated guests. A story can disturb the cluster:
+//
+//	template [STORAGE]     build the template
+//	lock VMID [NAME]       hold a config lock, as another administrator would; no name frees it
+//	hostkey VMID           change the guest's SSH host key
+//	never-boots VMID       let the guest hang in its next boot
+//	down                   stop the API
+//	hex BYTES              compare the last stdout
+//	interrupt COMMAND...   interrupt it once its command runs in the guest; it has to
+//	                       end with 130; its stderr is in the file "err"
+//	exits CODE COMMAND...  run a command that has to end with this exit code
+func TestStories(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			dir := filepath.Join(e.WorkDir, ".cluster")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				return err
+			}
+			c, err := startCluster(dir, pve.Storage{ID: "local"}, pve.Storage{ID: "raw", Format: "raw"})
+			if err != nil {
+				return err
+			}
+			e.Defer(c.close)
+			e.Values[clusterKey{}] = c
+			e.Setenv("SAVEPOINT_CONFIG", c.file)
+			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(dir, "state"))
+			e.Setenv("HOME", dir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"template": func(ts *testscript.TestScript, neg bool, args []string) {
+				storage := "local"
+				if len(args) > 0 {
+					storage = args[0]
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				ts.Check(of(ts).buildTemplate(ctx, ts.MkAbs("."), storage))
+			},
+			"lock": func(ts *testscript.TestScript, neg bool, args []string) {
+				name := ""
+				if len(args) > 1 {
+					name = args[1]
+				}
+				ts.Check(of(ts).api.SetLock(number(ts, args), name))
+			},
+			"hostkey": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).backend.ChangeHostKey(number(ts, args)))
+			},
+			"never-boots": func(ts *testscript.TestScript, neg bool, args []string) {
+				of(ts).backend.Behave(number(ts, args), sim.Behaviour{NeverBoots: true})
+			},
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				want := number(ts, args)
+				err := ts.Exec(args[1], args[2:]...)
+				got := 0
+				var exit *exec.ExitError
+				if errors.As(err, &exit) {
+					got = exit.ExitCode()
+				} else {
+					ts.Check(err)
+				}
+				if got != want {
+					ts.Fatalf("exit code %d, want %d", got, want)
+				}
+			},
+			"hex": func(ts *testscript.TestScript, neg bool, args []string) {
+				if got := hex.EncodeToString([]byte(ts.ReadFile("stdout"))); got != args[0] {
+					ts.Fatalf("stdout is %s, want %s", got, args[0])
+				}
+			},
+			"interrupt": interrupt,
+			"down":      func(ts *testscript.TestScript, neg bool, args []string) { of(ts).api.Close() },
+		},
+	})
+}
+
+type clusterKey struct{}
+
+func of(ts *testscript.TestScript) *cluster { return ts.Value(clusterKey{}).(*cluster) }
+
+func number(ts *testscript.TestScript, args []string) int {
+	if len(args) == 0 {
+		ts.Fatalf("a VM id is needed")
+	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	return n
+}
+
+// interrupt runs a command, waits until the journal says that its transaction
+// is running, and sends it what Ctrl-C sends.
+func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	bin := ""
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if p := filepath.Join(dir, args[0]); fileExists(p) {
+			bin = p
+			break
+		}
+	}
+	cmd := exec.Command(bin, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "SAVEPOINT_CONFIG", "SAVEPOINT_STATE_DIR"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	stderr, err := os.Create(ts.MkAbs("err"))
+	ts.Check(err)
+	defer stderr.Close()
+	cmd.Stderr = stderr
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	file := journalFile(of(ts).config)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for sent := false; ; {
+		select {
+		case err := <-ended:
+			var exit *exec.ExitError
+			if !sent || !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+				ts.Fatalf("interrupted: %v, ended: %v; want exit code %d\n%s", sent, err, exitInterrupted, ts.ReadFile("err"))
+			}
+			return
+		case <-deadline:
+			_ = cmd.Process.Kill()
+			<-ended
+			ts.Fatalf("it did not end; interrupted: %v\n%s", sent, ts.ReadFile("err"))
+		case <-tick.C:
+			if !sent && running(file) {
+				sent = true
+				ts.Check(cmd.Process.Signal(os.Interrupt))
+			}
+		}
+	}
+}
+
+// running reports whether the journal has a transaction whose command was sent.
+func running(file string) bool {
+	j, err := journal.OpenReadOnly(file)
+	if err != nil {
+		return false
+	}
+	defer j.Close()
+	txs, err := orchestrator.List(context.Background(), j, orchestrator.Filter{States: []orchestrator.State{orchestrator.StateRunning}})
+	return err == nil && len(txs) == 1
+}

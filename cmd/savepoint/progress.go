@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// progress keeps one line on a terminal up to date while something takes
+// longer than a second. On anything but a terminal it writes nothing.
+type progress struct {
+	w     io.Writer
+	width int
+
+	mu    sync.Mutex
+	text  string
+	since time.Time
+	shown bool
+
+	quit chan struct{}
+	done chan struct{}
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, width: terminal(w)}
+	if p.width == 0 {
+		return p
+	}
+	p.quit, p.done = make(chan struct{}), make(chan struct{})
+	go p.loop()
+	return p
+}
+
+// say sets what is being done now. A nil progress accepts it.
+func (p *progress) say(format string, args ...any) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text, p.since = fmt.Sprintf(format, args...), time.Now()
+}
+
+func (p *progress) loop() {
+	defer close(p.done)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.quit:
+			return
+		case <-tick.C:
+			p.draw()
+		}
+	}
+}
+
+func (p *progress) draw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	elapsed := time.Since(p.since)
+	if p.text == "" || elapsed < time.Second {
+		return
+	}
+	line := fmt.Sprintf("%s … %s", p.text, short(elapsed.Round(100*time.Millisecond)))
+	if r := []rune(line); len(r) >= p.width {
+		line = string(r[:p.width-1])
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	p.shown = true
+}
+
+// clear takes the line away, so that other output can be written.
+func (p *progress) clear() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = ""
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// stop ends the line for good. It may be called twice.
+func (p *progress) stop() {
+	if p == nil {
+		return
+	}
+	if p.quit != nil {
+		close(p.quit)
+		<-p.done
+		p.quit = nil
+	}
+	p.clear()
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"savepoint/configs"
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/journal"
+	"savepoint/orchestrator/provision"
+	"savepoint/orchestrator/sshexec"
+	"savepoint/proxmox"
+)
+
+// session is everything that a command needs to change something: the journal,
+// held exclusively, and the cluster.
+type session struct {
+	app     *app
+	cfg     configs.Config
+	journal *journal.Journal
+	cluster *proxmox.Cluster
+	ssh     *sshexec.Client
+	engine  *orchestrator.Engine
+	prov    *provision.Provisioner
+	keys    []string // authorized_keys lines of our identity
+
+	onStep  func(provision.Step)
+	onEvent func(orchestrator.Event)
+}
+
+// open opens a session with the configuration of the command line and settles
+// what an earlier process left.
+func (a *app) open(ctx context.Context) (*session, error) {
+	cfg, err := a.config(a.configFile, true)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.openWith(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.settle(ctx)
+}
+
+// openWith opens a session without settling anything. app.close ends it.
+func (a *app) openWith(ctx context.Context, cfg configs.Config) (*session, error) {
+	s := &session{app: a, cfg: cfg, onStep: func(provision.Step) {}, onEvent: func(orchestrator.Event) {}}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	var err error
+	if s.journal, err = journal.Open(journalFile(cfg), journal.Options{}); err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, s.journal.Close)
+	if err := s.openSSH(); err != nil {
+		return nil, err
+	}
+	if err := s.openCluster(); err != nil {
+		return nil, err
+	}
+	return s, s.build()
+}
+
+// openSSH loads the identity, making it the first time, and the client.
+func (s *session) openSSH() error {
+	path := s.cfg.SSH.IdentityFile
+	id, err := sshexec.LoadIdentity(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("make the directory of the SSH identity: %w", err)
+		}
+		id, err = sshexec.CreateIdentity(path, "savepoint")
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	c := sshexec.Config{Identities: []sshexec.Identity{id}}
+	if j := s.cfg.SSH.Jump; j.Configured() {
+		jid := id
+		if j.IdentityFile != "" && j.IdentityFile != path {
+			if jid, err = sshexec.LoadIdentity(j.IdentityFile); err != nil {
+				return usageError{err}
+			}
+		}
+		c.Jump = &sshexec.Jump{Address: j.Address, User: j.User, HostKey: j.HostKey, Identity: jid}
+	}
+	if s.ssh, err = sshexec.New(c); err != nil {
+		return usageError{err}
+	}
+	s.app.closers = append(s.app.closers, s.ssh.Close)
+	s.keys = []string{id.AuthorizedKey()}
+	return nil
+}
+
+func (s *session) openCluster() (err error) {
+	c := s.cfg.Cluster
+	s.cluster, err = proxmox.Open(proxmox.Config{
+		URL: c.URL, CAFile: c.CAFile, Fingerprint: c.Fingerprint,
+		TokenID: c.TokenID, TokenSecret: proxmox.Secret(c.TokenSecret.Reveal()),
+		Nodes: c.Nodes, Pool: c.Pool, Bridge: s.cfg.Sandbox.Bridge,
+		Instance:     strings.ToLower(s.journal.Instance()),
+		PollInterval: c.PollInterval, TaskTimeout: c.TaskTimeout, RequestTimeout: c.RequestTimeout,
+		AgentTimeout: s.cfg.Sandbox.BootTimeout, ClonesPerStorage: c.ClonesPerStorage,
+		Logger: newLogger(s.app.err, s.cfg.Log),
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	s.app.closers = append(s.app.closers, func() error { s.cluster.Close(); return nil })
+	return nil
+}
+
+// build puts the engine and the provisioner together.
+func (s *session) build() error {
+	rules, err := decider(s.cfg)
+	if err != nil {
+		return err
+	}
+	snaps, vms := s.cluster.Snapshots(), s.cluster.VMs()
+	s.engine, err = orchestrator.New(orchestrator.Config{
+		Journal: s.journal, Decider: rules,
+		Snapshotters: map[orchestrator.Boundary]orchestrator.Snapshotter{
+			orchestrator.BoundaryDisk: snaps, orchestrator.BoundaryMachine: snaps,
+		},
+		Hypervisor: vms, Executor: s.ssh, Guest: s.ssh, Tasks: s.cluster.Tasks(),
+		Observer:     func(e orchestrator.Event) { s.onEvent(e) },
+		RootBoundary: orchestrator.Boundary(s.cfg.Sandbox.RootBoundary),
+		OutputLimit:  int64(s.cfg.Run.OutputLimit),
+		Deadlines: orchestrator.Deadlines{
+			Command: s.cfg.Run.Timeout, Snapshot: s.cfg.Run.SnapshotTimeout, Validate: s.cfg.Run.ValidateTimeout,
+			Rollback: s.cfg.Run.RollbackTimeout, Boot: s.cfg.Sandbox.BootTimeout,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.prov = provision.New(provision.Config{
+		Registry: s.journal, Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
+		FirstVMID: orchestrator.VMID(s.cfg.Cluster.VMIDFirst), LastVMID: orchestrator.VMID(s.cfg.Cluster.VMIDLast),
+		Rest: s.cfg.Cluster.VMIDRest, Subnet: s.cfg.Sandbox.Subnet, Gateway: s.cfg.Sandbox.Gateway,
+		SSHKeys: s.keys, FullClone: s.cfg.Sandbox.FullClone, Storage: s.cfg.Cluster.Storage,
+		BootTimeout: s.cfg.Sandbox.BootTimeout,
+		Now:         time.Now,
+		NewID:       func() string { return string(orchestrator.NewTxID(time.Now())) },
+		Observe:     func(st provision.Step) { s.onStep(st) },
+	})
+	return nil
+}
+
+// settle finishes or undoes what an earlier process left, and says so.
+func (s *session) settle(ctx context.Context) error {
+	left, err := s.prov.Recover(ctx, false)
+	for _, sb := range left {
+		fmt.Fprintf(s.app.err, "savepoint: sandbox %s was left %s by an earlier run; it was removed\n", sb.Name, sb.State)
+	}
+	if err != nil {
+		return err
+	}
+	outcomes, err := s.engine.Recover(ctx)
+	for _, o := range outcomes {
+		fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s was left open by an earlier run; it is %s now\n", o.Transaction, o.Sandbox, o.State)
+	}
+	return err
+}
+
+// template finds the configured template.
+func (s *session) template(ctx context.Context) (proxmox.Template, error) {
+	all, err := s.cluster.Templates(ctx)
+	if err != nil {
+		return proxmox.Template{}, err
+	}
+	for _, t := range all {
+		if t.Name == s.cfg.Sandbox.Template {
+			return t, nil
+		}
+	}
+	return proxmox.Template{}, &orchestrator.UnsupportedError{
+		What: fmt.Sprintf("find template %q on the cluster: there is none of that name", s.cfg.Sandbox.Template),
+		Mend: "build it with savepoint template build, or name another one in sandbox.template",
+	}
+}
+
+// narrate shows the steps of a long operation on a terminal until the returned
+// func is called.
+func (s *session) narrate() func() {
+	p := newProgress(s.app.err)
+	s.onStep = func(st provision.Step) {
+		if !st.Done {
+			p.say("%s %s", st.Name, st.Detail)
+		}
+	}
+	s.onEvent = func(e orchestrator.Event) {
+		if e.Phase != orchestrator.PhaseFinished {
+			p.say("%s %s", e.Step, e.Detail)
+		}
+	}
+	return p.stop
+}

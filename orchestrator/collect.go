@@ -1,0 +1,145 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Collect deletes the snapshots of finished transactions, the newest of each
+// sandbox first, and returns how many transactions it settled. Sandboxes that
+// are at work, or have an open or stuck transaction, are left for later. What
+// could not be deleted now stays noted in the journal; its errors are joined.
+func (e *Engine) Collect(ctx context.Context) (int, error) {
+	if err := e.load(ctx); err != nil {
+		return 0, err
+	}
+	n := 0
+	var fails []error
+	for _, sb := range e.collectable(0) {
+		if ctx.Err() != nil {
+			fails = append(fails, fmt.Errorf("collect: %w: %w", ErrUnavailable, ctx.Err()))
+			break
+		}
+		release, err := e.claim(sb, string(sb), "collect")
+		if err != nil {
+			continue
+		}
+		k, err := e.collect(ctx, sb)
+		release()
+		n += k
+		if err != nil {
+			fails = append(fails, err)
+		}
+	}
+	return n, errors.Join(fails...)
+}
+
+// collectable returns the sandboxes with more than keep snapshots to delete.
+func (e *Engine) collectable(keep int) []SandboxID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ids []SandboxID
+	for id, b := range e.boxes {
+		if b.holder == "" && len(b.spent) > keep {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b SandboxID) int { return strings.Compare(string(a), string(b)) })
+	return ids
+}
+
+// collectIfMany keeps a sandbox from piling up snapshots when nobody calls
+// Collect. The caller holds the sandbox. Failure costs nothing but space.
+func (e *Engine) collectIfMany(ctx context.Context, sb Sandbox) {
+	e.mu.Lock()
+	many := len(e.boxes[sb.ID].spent) >= e.c.Keep
+	e.mu.Unlock()
+	if many {
+		_, _ = e.collect(ctx, sb.ID)
+	}
+}
+
+// collect deletes what one sandbox has to spare. The caller holds it.
+func (e *Engine) collect(ctx context.Context, sb SandboxID) (n int, err error) {
+	e.mu.Lock()
+	spent := slices.Clone(e.boxes[sb].spent)
+	e.mu.Unlock()
+	// Snapshots are a stack: the newest goes first.
+	for _, t := range slices.Backward(spent) {
+		if err := e.collectOne(ctx, t); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (e *Engine) collectOne(ctx context.Context, view *Transaction) (err error) {
+	t := &tx{e: e, view: slim(view)}
+	done := t.step(StepCollect, string(view.Snapshot))
+	defer func() { done(err) }()
+	if t.driver() == nil {
+		return &UnsupportedError{What: fmt.Sprintf("collect snapshot %s: no driver for boundary %s", view.Snapshot, view.Boundary), Mend: "see savepoint doctor"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.c.Deadlines.Collect)
+	defer cancel()
+	if err := t.append(ctx, entry{event: evCollect, data: collectData{Snapshot: view.Snapshot}}); err != nil {
+		return err
+	}
+	err = t.driver().Delete(ctx, t.request(ctx, taskDelete))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("collect snapshot %s of sandbox %s: %w", view.Snapshot, view.Sandbox.Name, classed(err))
+	}
+	if err := t.append(ctx, entry{event: evCollected, settled: true}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[view.Sandbox.ID]
+	b.spent = slices.DeleteFunc(b.spent, func(o *Transaction) bool { return o.ID == view.ID })
+	return nil
+}
+
+// Forget settles what is left of a sandbox whose VM was destroyed: there is
+// nothing to collect and nothing to restore any more. ErrBusy while a
+// transaction runs or is open; a stuck one is let go.
+func (e *Engine) Forget(ctx context.Context, sb SandboxID) error {
+	if err := e.load(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	b := e.boxes[sb]
+	if b == nil {
+		e.mu.Unlock()
+		return nil
+	}
+	left := slices.Clone(b.spent)
+	for _, t := range b.open {
+		if t.State != StateStuck {
+			e.mu.Unlock()
+			return fmt.Errorf("forget sandbox %s: transaction %s is unfinished (%s); run savepoint recover: %w", sb, t.ID, t.State, ErrBusy)
+		}
+		left = append(left, t)
+	}
+	if b.holder != "" {
+		defer e.mu.Unlock()
+		return fmt.Errorf("forget sandbox %s: transaction %s is at work: %w", sb, b.holder, ErrBusy)
+	}
+	b.holder = "forget"
+	e.mu.Unlock()
+	defer e.unclaim(sb)
+	for _, v := range left {
+		t := &tx{e: e, view: v}
+		if err := t.append(ctx, entry{event: evAbandoned, settled: true}); err != nil {
+			return fmt.Errorf("forget sandbox %s: %w", sb, err)
+		}
+		e.mu.Lock()
+		delete(b.open, v.ID)
+		b.spent = slices.DeleteFunc(b.spent, func(o *Transaction) bool { return o.ID == v.ID })
+		e.mu.Unlock()
+	}
+	return nil
+}

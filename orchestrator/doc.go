@@ -1,0 +1,75 @@
+// Package orchestrator is the transaction engine: every command that runs in a
+// sandbox is judged, covered by a snapshot, run, validated, and then committed
+// or rolled back, and a crash at any moment leaves one of the two.
+//
+// # Overview
+//
+// Engine.Run runs one transaction; Recover settles what an earlier process
+// left; Collect deletes snapshots nobody needs; List and Show read records.
+// The interfaces in ports.go are all that the engine knows of the cluster, the
+// guest and the disk. The states and every allowed transition are one table in
+// state.go:
+//
+//	(new) → begun → snapshotted → running ⇄ ran → committing → committed
+//	(new) → denied
+//	begun → restored → rolled-back                    nothing ran: drop the snapshot
+//	snapshotted|running|ran → rolling-back → restored → rolled-back
+//	begun|rolling-back|restored|committing → stuck → (an operator) → rolling-back|begun
+//
+// The order of writes and effects (| is one durable write):
+//
+//	| begin                intent: command, verdict, boundary, snapshot name, run state
+//	  mark the guest with the snapshot's name
+//	  order the snapshot
+//	| task                 while the cluster works on it
+//	| snapshot, run        nothing lies between them
+//	  run the command
+//	| ran                  only when validation commands follow; else with the next
+//	  validate
+//	| commit, committed    the commit point; no call to the cluster
+//
+// or instead of the last:
+//
+//	| roll-back            intent, with everything it consists of: mark, close the
+//	                       connections, restore, start, set the clock
+//	  mark the guest as undone: only a restore takes that away
+//	  close the connections, order the rollback
+//	| task
+//	  start (boundary disk), look, ask the guest, set its clock
+//	| restored, rolled-back
+//
+// A read-only command needs two writes: begin and run before it, the rest after.
+// Records are merged only where no effect lies between them: a crash then leaves
+// the state before the first or after the last, as it would anyway. They are
+// merged with a Journal that is a Batcher; without it each is written alone.
+//
+// # Invariants
+//
+//   - No effect without its intent on disk. No success is reported before it is.
+//   - The record "commit" is the commit point. Without it recovery rolls back.
+//   - A rollback is rolled-back only when it is proved: the snapshot is the current
+//     parent, no lock, the run state of begin, the guest answers with the pinned
+//     key, carries the snapshot's generation, was or was not booted as the boundary
+//     demands, and its clock is within a second.
+//   - A command is sent at most once. An unknown outcome is looked up or rolled
+//     back, never retried.
+//   - A task that may still run is waited for before anything else is ordered. A
+//     rollback is repeated only when it is not proved to be done; repeating one
+//     with nothing run in between changes nothing.
+//   - One transaction at a time for a sandbox; none while one is open or stuck.
+//   - Every transaction that is stuck says why and what to do. One that is only out
+//     of time because the cluster does not answer stays open instead.
+//   - Only snapshots named in the journal are deleted, through drivers that check
+//     the VM's owner.
+//   - When the journal cannot be written, nothing is run, and what has run is rolled
+//     back; when nobody knows whether the commit point was written, nothing is
+//     touched until it was read again.
+//
+// # Limits
+//
+// A transaction has one command; the table allows more. Snapshots are not nested.
+// A rollback drops the state it undoes: storages that restore only their newest
+// snapshot leave no way to keep it. A command that reboots the guest is never
+// committed. What left the VM is not undone. The engine trusts the guest's kernel
+// for the facts that Guest reports, and the cluster for what it lists.
+package orchestrator

@@ -1,0 +1,66 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The classes of failure. Every adapter's error wraps exactly one of them;
+// callers decide with errors.Is and never by text.
+var (
+	// ErrNotFound: the object does not exist, or not any more.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: the name or id is taken.
+	ErrExists = errors.New("already exists")
+	// ErrBusy: somebody holds the lock; nothing was done.
+	ErrBusy = errors.New("busy")
+	// ErrUnavailable: it was not reached and nothing was done; safe to try again.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrUnknownOutcome: it may or may not have happened; look before acting.
+	ErrUnknownOutcome = errors.New("outcome unknown")
+	// ErrDenied: credentials, privilege, ownership or policy forbid it.
+	ErrDenied = errors.New("denied")
+)
+
+// NotLatestError says that a snapshot cannot be restored while newer ones exist.
+type NotLatestError struct {
+	Name  SnapshotName
+	Newer []SnapshotName // oldest first; may be empty when the storage does not say
+}
+
+func (e *NotLatestError) Error() string {
+	names := make([]string, len(e.Newer))
+	for i, n := range e.Newer {
+		names[i] = string(n)
+	}
+	return fmt.Sprintf("snapshot %s is not the newest (newer: %s)", e.Name, strings.Join(names, ", "))
+}
+
+// HostKeyError says that a host answered with another SSH key than the pinned
+// one. It is never retried: either the pin is wrong or somebody is in between.
+type HostKeyError struct {
+	Host      string
+	Want, Got string // SHA256 fingerprints
+}
+
+func (e *HostKeyError) Error() string {
+	return fmt.Sprintf("ssh host key of %s changed: pinned %s, got %s", e.Host, e.Want, e.Got)
+}
+
+// Is makes a changed host key a denial for callers that only know classes.
+func (e *HostKeyError) Is(target error) bool { return target == ErrDenied }
+
+// UnsupportedError says that the cluster cannot do it here, now or later:
+// a storage without snapshots, a boundary without a driver.
+type UnsupportedError struct {
+	What string // e.g. `storage "raw" does not support snapshots`
+	Mend string // what to do
+}
+
+func (e *UnsupportedError) Error() string {
+	if e.Mend == "" {
+		return e.What
+	}
+	return e.What + "; " + e.Mend
+}

@@ -1,0 +1,133 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"savepoint/orchestrator"
+)
+
+// build makes a database file from a script.
+func build(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "journal.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(script); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A journal of the first schema opens, keeps every record and its identity,
+// and its open transactions are found.
+func TestSchema1(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("testdata/journal-v1.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := build(t, string(script))
+	var old *VersionError
+	if _, err := OpenReadOnly(path); !errors.As(err, &old) || old.Have != 1 {
+		t.Errorf("read an old journal: got %v, want a *VersionError of 1", err)
+	}
+	j := open(t, path, Options{})
+	if j.Instance() != "01kbcx3r00examp1einstance01" || j.Fence() != 2 {
+		t.Errorf("instance %s, fence %d", j.Instance(), j.Fence())
+	}
+	ctx := context.Background()
+	txs, err := orchestrator.List(ctx, j, orchestrator.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, tx := range txs {
+		got = append(got, fmt.Sprintf("%s %s settled=%t %s", tx.ID[24:], tx.State, tx.Settled, tx.Command))
+	}
+	want := []string{
+		"a5 rolling-back settled=false echo new > /workspace/a && echo more > /workspace/b",
+		"a4 committed settled=true cat /workspace/a",
+		"a3 denied settled=true rm -rf /",
+		"a2 rolled-back settled=false echo bad > /workspace/a && rm /workspace/none",
+		"a1 committed settled=true echo new > /workspace/a && echo more > /workspace/b",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("transactions (-want +got):\n%s", diff)
+	}
+	open := map[orchestrator.TxID]bool{}
+	for r, err := range j.Unsettled(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		open[r.Tx] = true
+	}
+	if diff := cmp.Diff(map[orchestrator.TxID]bool{txs[0].ID: true, txs[3].ID: true}, open); diff != "" {
+		t.Errorf("unsettled (-want +got):\n%s", diff)
+	}
+	if err := j.Append(ctx, sample(1)); err != nil {
+		t.Error(err)
+	}
+	if err := j.PutSandbox(ctx, box("a", "dev", orchestrator.SandboxReady, 9001)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A migration that fails half-way leaves the file as it was.
+func TestMigrationIsWhole(t *testing.T) {
+	t.Parallel()
+	// "vmids" exists already, so that the third migration cannot succeed.
+	path := build(t, migrations()[0]+migrations()[1]+"; CREATE TABLE vmids (x); PRAGMA user_version = 2;")
+	if _, err := Open(path, Options{}); err == nil {
+		t.Fatal("opened")
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	v, err := version(db)
+	if err != nil || v != 2 {
+		t.Errorf("schema %d, %v", v, err)
+	}
+	var n int
+	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name = 'sandboxes'").Scan(&n); err != nil || n != 0 {
+		t.Errorf("half a migration was kept: %d tables, %v", n, err)
+	}
+}
+
+// A file of a later savepoint is refused and not touched.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	path := build(t, fmt.Sprintf("CREATE TABLE records (x); PRAGMA user_version = %d;", len(migrations())+1))
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var newer *VersionError
+	if _, err := Open(path, Options{}); !errors.As(err, &newer) || newer.Max != len(migrations()) {
+		t.Errorf("open: got %v, want a *VersionError", err)
+	}
+	if _, err := OpenReadOnly(path); !errors.As(err, &newer) {
+		t.Errorf("read: got %v, want a *VersionError", err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(before) != string(after) {
+		t.Error("the file was changed")
+	}
+}

@@ -1,0 +1,129 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"savepoint/orchestrator"
+)
+
+// Create makes a sandbox from the template and returns it ready. ErrExists:
+// the name is in use. On any other error, and when ctx ends, the parts made so
+// far are removed; if that is not possible the sandbox stays, quarantined.
+func (p *Provisioner) Create(ctx context.Context, name string, template orchestrator.VMRef) (orchestrator.Sandbox, error) {
+	if err := CheckName(name); err != nil {
+		return orchestrator.Sandbox{}, err
+	}
+	if old, err := p.Lookup(ctx, name); err == nil {
+		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w (%s, %s); choose another name or destroy it first",
+			name, orchestrator.ErrExists, old.VM, old.State)
+	} else if !errors.Is(err, orchestrator.ErrNotFound) {
+		return orchestrator.Sandbox{}, err
+	}
+	sb := orchestrator.Sandbox{
+		ID: orchestrator.SandboxID(p.c.NewID()), Name: name, Template: template, Created: p.c.Now(),
+		VM: orchestrator.VMRef{Node: template.Node},
+	}
+	addr, err := p.c.Registry.ReserveAddress(ctx, p.c.Subnet, sb.ID)
+	if err != nil {
+		return sb, fmt.Errorf("create sandbox %s: %w", name, err)
+	}
+	sb.Address = addr
+	if err := p.build(ctx, &sb); err != nil {
+		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", name, err))
+	}
+	return sb, p.put(ctx, &sb, orchestrator.SandboxReady, "")
+}
+
+func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) error {
+	if err := p.clone(ctx, sb); err != nil {
+		return err
+	}
+	if err := p.boot(ctx, sb); err != nil {
+		return err
+	}
+	return p.step("pristine", string(Pristine), func() error {
+		if _, err := p.c.Guest.Mark(ctx, *sb, string(Pristine)); err != nil {
+			return err
+		}
+		return p.c.Snapshots.Create(ctx, orchestrator.SnapshotRequest{
+			Sandbox: sb.ID, VM: sb.VM, Name: Pristine, Memory: true,
+			Description: "savepoint: the sandbox as it was made",
+		})
+	})
+}
+
+// clone finds a free id and makes the VM.
+func (p *Provisioner) clone(ctx context.Context, sb *orchestrator.Sandbox) error {
+	storage := ""
+	if p.c.FullClone { // a linked clone stays where the template is
+		storage = p.c.Storage
+	}
+	for range attempts {
+		id, err := p.c.Registry.ReserveVMID(ctx, p.c.FirstVMID, p.c.LastVMID, p.c.Rest, sb.ID)
+		if err != nil {
+			return err
+		}
+		sb.VM.ID = id
+		if err := p.put(ctx, sb, orchestrator.SandboxCreating, ""); err != nil {
+			return err
+		}
+		err = p.step("clone", fmt.Sprintf("template %d to %s", sb.Template.ID, sb.VM), func() error {
+			return p.c.Hypervisor.Clone(ctx, orchestrator.CloneRequest{
+				VMRequest: vmRequest(*sb), Template: sb.Template, Name: sb.Name, Full: p.c.FullClone,
+				SSHKeys: p.c.SSHKeys, Address: netip.PrefixFrom(sb.Address, p.c.Subnet.Bits()), Gateway: p.c.Gateway,
+				CloneStorage: storage,
+			})
+		})
+		if !isTaken(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("find a free vm id between %d and %d: %w: %d ids in a row are taken by others; choose another range (cluster.vmid_first, cluster.vmid_last)",
+		p.c.FirstVMID, p.c.LastVMID, orchestrator.ErrExists, attempts)
+}
+
+// boot starts the VM, pins its host key and prepares the guest.
+func (p *Provisioner) boot(ctx context.Context, sb *orchestrator.Sandbox) error {
+	if err := p.step("start", sb.VM.String(), func() error { return p.c.Hypervisor.Start(ctx, vmRequest(*sb)) }); err != nil {
+		return err
+	}
+	bctx, cancel := p.bootContext(ctx)
+	defer cancel()
+	err := p.step("identity", "host key through the guest agent", func() (err error) {
+		sb.HostKey, err = p.c.Identity.HostKey(bctx, sb.VM)
+		return err
+	})
+	if err != nil {
+		return explain(bctx, err)
+	}
+	err = p.step("prepare", sb.Address.String(), func() error {
+		if _, err := p.c.Guest.Inspect(bctx, *sb); err != nil {
+			return err
+		}
+		return p.c.Guest.Prepare(bctx, *sb, p.c.SSHKeys)
+	})
+	return explain(bctx, err)
+}
+
+// explain adds why the context ended, if it did.
+func explain(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+}
+
+// undo removes a half-made sandbox and returns the first cause with whatever
+// went wrong on the way.
+func (p *Provisioner) undo(ctx context.Context, sb *orchestrator.Sandbox, cause error) error {
+	cctx, cancel := detach(ctx)
+	defer cancel()
+	if err := p.remove(cctx, sb); err != nil {
+		reason := fmt.Sprintf("creation failed (%v) and so did its removal: %v", cause, err)
+		return errors.Join(cause, err, p.put(cctx, sb, orchestrator.SandboxQuarantined, reason))
+	}
+	return cause
+}

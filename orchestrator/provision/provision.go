@@ -1,0 +1,155 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"savepoint/orchestrator"
+)
+
+// Registry is the durable list of sandboxes and of the ids and addresses they
+// use. Every method that changes something is on disk when it returns.
+type Registry interface {
+	PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error
+	// Sandboxes returns all that were ever put, destroyed ones included.
+	Sandboxes(ctx context.Context) ([]orchestrator.Sandbox, error)
+	// ReserveVMID returns an id between first and last that no sandbox uses or
+	// has used within rest, and never the same one twice in a row.
+	ReserveVMID(ctx context.Context, first, last orchestrator.VMID, rest time.Duration, owner orchestrator.SandboxID) (orchestrator.VMID, error)
+	// ReserveAddress returns a free host address of the subnet.
+	ReserveAddress(ctx context.Context, subnet netip.Prefix, owner orchestrator.SandboxID) (netip.Addr, error)
+	ReleaseAddress(ctx context.Context, owner orchestrator.SandboxID) error
+}
+
+// Identity reads a guest's SSH host key by a way that is not SSH.
+type Identity interface {
+	// HostKey waits until the guest answers or ctx ends and returns its
+	// ed25519 key in authorized_keys form.
+	HostKey(ctx context.Context, vm orchestrator.VMRef) (string, error)
+}
+
+// Guest is our hold of a guest, and what prepares a fresh one for it.
+type Guest interface {
+	orchestrator.Guest
+	// Prepare makes the agent user, the workspace and what Executor needs in
+	// the guest. It may be repeated.
+	Prepare(ctx context.Context, sb orchestrator.Sandbox, agentKeys []string) error
+	Disconnect(sb orchestrator.SandboxID)
+}
+
+// Step is one finished or started step of a long operation, for a person.
+type Step struct {
+	Name    string        // "clone", "start", "identity", "prepare", "pristine", "destroy"
+	Detail  string        // e.g. "vm 9001 on pve1"
+	Elapsed time.Duration // of a finished step
+	Done    bool
+	Err     error
+}
+
+// Config is what a Provisioner works with. All fields but Observe, Gateway and
+// Storage are required.
+type Config struct {
+	Registry   Registry
+	Hypervisor orchestrator.Hypervisor
+	Snapshots  orchestrator.Snapshotter
+	Identity   Identity
+	Guest      Guest
+
+	FirstVMID, LastVMID orchestrator.VMID
+	Rest                time.Duration // how long the id of a destroyed sandbox is not used again
+	Subnet              netip.Prefix  // where addresses come from
+	Gateway             netip.Addr    // zero: the guests have no default route
+	SSHKeys             []string      // authorized_keys lines for root and agent
+	FullClone           bool
+	Storage             string        // of full clones; "" = the template's
+	BootTimeout         time.Duration // from power-on to the first SSH answer
+
+	Now     func() time.Time
+	NewID   func() string // a fresh ULID in lower case
+	Observe func(Step)
+}
+
+// Provisioner makes and removes sandboxes.
+type Provisioner struct{ c Config }
+
+// New returns a Provisioner.
+func New(c Config) *Provisioner {
+	if c.Observe == nil {
+		c.Observe = func(Step) {}
+	}
+	return &Provisioner{c: c}
+}
+
+// Pristine is the snapshot that every sandbox keeps of its first moment.
+const Pristine orchestrator.SnapshotName = "sp-pristine"
+
+// attempts bounds how many VM ids are tried before giving up.
+const attempts = 20
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}[a-z0-9]$`)
+
+// CheckName says whether a sandbox may be called so: 2 to 32 letters, digits
+// and dashes, a letter first, no dash last. The name becomes the host name.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("sandbox name %q: must be 2 to 32 lower-case letters, digits and dashes, with a letter first and no dash last", name)
+	}
+	return nil
+}
+
+// Lookup returns the living sandbox of that name. ErrNotFound if there is none.
+func (p *Provisioner) Lookup(ctx context.Context, name string) (orchestrator.Sandbox, error) {
+	return Lookup(ctx, p.c.Registry, name)
+}
+
+// Lookup returns the living sandbox of that name. ErrNotFound if there is none.
+func Lookup(ctx context.Context, r Registry, name string) (orchestrator.Sandbox, error) {
+	all, err := r.Sandboxes(ctx)
+	if err != nil {
+		return orchestrator.Sandbox{}, err
+	}
+	for _, sb := range all {
+		if sb.Name == name && sb.State != orchestrator.SandboxDestroyed {
+			return sb, nil
+		}
+	}
+	return orchestrator.Sandbox{}, fmt.Errorf("sandbox %q: %w; see savepoint sandbox list", name, orchestrator.ErrNotFound)
+}
+
+// step runs one named step and tells the observer.
+func (p *Provisioner) step(name, detail string, fn func() error) error {
+	p.c.Observe(Step{Name: name, Detail: detail})
+	start := p.c.Now()
+	err := fn()
+	p.c.Observe(Step{Name: name, Detail: detail, Elapsed: p.c.Now().Sub(start), Done: true, Err: err})
+	return err
+}
+
+// put records the sandbox's new state.
+func (p *Provisioner) put(ctx context.Context, sb *orchestrator.Sandbox, s orchestrator.SandboxState, reason string) error {
+	sb.State, sb.Reason = s, reason
+	if err := p.c.Registry.PutSandbox(ctx, *sb); err != nil {
+		return fmt.Errorf("record sandbox %s as %s: %w", sb.Name, s, err)
+	}
+	return nil
+}
+
+func vmRequest(sb orchestrator.Sandbox) orchestrator.VMRequest {
+	return orchestrator.VMRequest{Sandbox: sb.ID, VM: sb.VM}
+}
+
+// cleanupTime bounds the removal of a half-made sandbox after its creation
+// failed or was interrupted.
+const cleanupTime = 2 * time.Minute
+
+// detach gives a clean-up its own time, whatever happened to ctx.
+func detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+}
+
+// isTaken says that the VM id belongs to somebody else.
+func isTaken(err error) bool { return errors.Is(err, orchestrator.ErrExists) }

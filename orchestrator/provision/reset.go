@@ -1,0 +1,94 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"savepoint/orchestrator"
+)
+
+// maxSkew is how far a guest's clock may be from ours (DESIGN: within 1 s).
+const maxSkew = time.Second
+
+// Reset returns the sandbox to the pristine snapshot and proves it. The caller
+// makes sure that no transaction is open in it. While it works, and when it is
+// interrupted, the sandbox is quarantined with the reason; it can be repeated.
+// Newer snapshots go first, newest first, because some storages restore only
+// the newest one.
+func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error {
+	if sb.State != orchestrator.SandboxReady && sb.State != orchestrator.SandboxQuarantined || sb.HostKey == "" {
+		return fmt.Errorf("reset sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
+	}
+	if err := p.put(ctx, &sb, orchestrator.SandboxQuarantined, "a reset was interrupted; run savepoint sandbox reset "+sb.Name); err != nil {
+		return err
+	}
+	p.c.Guest.Disconnect(sb.ID)
+	err := p.step("reset", string(Pristine), func() error { return p.restore(ctx, sb) })
+	if err != nil {
+		return fmt.Errorf("reset sandbox %s: %w", sb.Name, err)
+	}
+	return p.put(ctx, &sb, orchestrator.SandboxReady, "")
+}
+
+func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox) error {
+	list, err := p.c.Snapshots.List(ctx, sb.VM)
+	if err != nil {
+		return err
+	}
+	found := false
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == Pristine {
+			found = list[i].Incomplete == ""
+			break
+		}
+	}
+	if !found {
+		return fmt.Errorf("snapshot %s of %s: %w; destroy the sandbox and make it again", Pristine, sb.VM, orchestrator.ErrNotFound)
+	}
+	for i := len(list) - 1; i >= 0 && list[i].Name != Pristine; i-- {
+		if err := p.c.Snapshots.Delete(ctx, p.snapshot(sb, list[i].Name)); err != nil {
+			return err
+		}
+	}
+	if err := p.c.Snapshots.Rollback(ctx, p.snapshot(sb, Pristine)); err != nil {
+		return err
+	}
+	bctx, cancel := p.bootContext(ctx)
+	defer cancel()
+	return explain(bctx, p.prove(bctx, sb))
+}
+
+// prove checks that the guest is the pristine one and sets its clock.
+func (p *Provisioner) prove(ctx context.Context, sb orchestrator.Sandbox) error {
+	facts, err := p.c.Guest.Inspect(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if facts.Generation != string(Pristine) {
+		return fmt.Errorf("the guest's generation is %q instead of %q after the rollback: %w", facts.Generation, Pristine, orchestrator.ErrUnknownOutcome)
+	}
+	if err := p.c.Guest.SetClock(ctx, sb, p.c.Now()); err != nil {
+		return err
+	}
+	if facts, err = p.c.Guest.Inspect(ctx, sb); err != nil {
+		return err
+	}
+	if skew := facts.Clock.Sub(p.c.Now()).Abs() - facts.RoundTrip; skew > maxSkew {
+		return fmt.Errorf("the guest's clock is off by %s after it was set: %w", skew, errClock)
+	}
+	return nil
+}
+
+var errClock = errors.New("clock cannot be set")
+
+func (p *Provisioner) snapshot(sb orchestrator.Sandbox, name orchestrator.SnapshotName) orchestrator.SnapshotRequest {
+	return orchestrator.SnapshotRequest{Sandbox: sb.ID, VM: sb.VM, Name: name}
+}
+
+// bootContext ends when the guest has had its time to answer.
+func (p *Provisioner) bootContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, p.c.BootTimeout,
+		fmt.Errorf("the guest did not answer within %s (sandbox.boot_timeout)", p.c.BootTimeout))
+}

@@ -1,0 +1,41 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+
+	"savepoint/orchestrator"
+)
+
+// Wake makes sure that the sandbox's VM runs and answers, starting it when it
+// is off (a node was restarted, say). A sandbox that is not Ready is refused
+// with ErrBusy and the reason.
+func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
+	if sb.State != orchestrator.SandboxReady {
+		reason := sb.Reason
+		if reason == "" {
+			reason = "run savepoint recover"
+		}
+		return fmt.Errorf("use sandbox %s: it is %s: %w; %s", sb.Name, sb.State, orchestrator.ErrBusy, reason)
+	}
+	status, err := p.c.Hypervisor.Status(ctx, sb.VM)
+	if err != nil {
+		return fmt.Errorf("use sandbox %s: %w", sb.Name, err)
+	}
+	if status.Owner != sb.ID {
+		return fmt.Errorf("use sandbox %s: %s does not say that it belongs to it: %w", sb.Name, sb.VM, orchestrator.ErrDenied)
+	}
+	if status.Running {
+		return nil
+	}
+	bctx, cancel := p.bootContext(ctx)
+	defer cancel()
+	err = p.step("start", sb.VM.String(), func() error {
+		if err := p.c.Hypervisor.Start(bctx, vmRequest(sb)); err != nil {
+			return err
+		}
+		_, err := p.c.Guest.Inspect(bctx, sb)
+		return err
+	})
+	return explain(bctx, err)
+}

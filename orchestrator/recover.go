@@ -1,0 +1,181 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Recover settles every open transaction by its last durable record: with the
+// commit point on disk it is committed, without it the state at begin is
+// restored. Tasks that still run are waited for and never repeated. It returns
+// the outcomes, those of transactions that were stuck before included, and
+// the joined errors of those that stay open. It may be called at any time; a
+// sandbox at work is left alone.
+//
+// A transaction that is stuck is only reported: an operator who mended the
+// cause, and says so by asking for recovery himself, is served by Retry.
+func (e *Engine) Recover(ctx context.Context) ([]Outcome, error) {
+	if err := e.load(ctx); err != nil {
+		return nil, err
+	}
+	var (
+		mu    sync.Mutex
+		outs  []Outcome
+		fails []error
+		wg    sync.WaitGroup
+		slots = make(chan struct{}, e.c.Parallel)
+	)
+	for _, work := range e.unfinished() {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return sorted(outs), errors.Join(append(fails, fmt.Errorf("recover: %w: %w", ErrUnavailable, ctx.Err()))...)
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			for _, t := range work {
+				out, ok, err := e.settle(ctx, t.Sandbox.ID, t.ID, "")
+				mu.Lock()
+				if ok {
+					outs = append(outs, out)
+				}
+				if err != nil {
+					fails = append(fails, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return sorted(outs), errors.Join(fails...)
+}
+
+func sorted(outs []Outcome) []Outcome {
+	slices.SortFunc(outs, func(a, b Outcome) int { return strings.Compare(string(a.Transaction), string(b.Transaction)) })
+	return outs
+}
+
+// Retry takes a stuck transaction up again after an operator mended the cause.
+func (e *Engine) Retry(ctx context.Context, id TxID) (Outcome, error) {
+	if err := e.load(ctx); err != nil {
+		return Outcome{}, err
+	}
+	for _, work := range e.unfinished() {
+		for _, t := range work {
+			if t.ID == id {
+				out, _, err := e.settle(ctx, t.Sandbox.ID, id, StateStuck)
+				return out, err
+			}
+		}
+	}
+	return Outcome{}, fmt.Errorf("retry transaction %s: no open transaction has that id: %w", id, ErrNotFound)
+}
+
+// unfinished returns the open transactions, by sandbox.
+func (e *Engine) unfinished() [][]*Transaction {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all [][]*Transaction
+	for _, b := range e.boxes {
+		if b.holder != "" || len(b.open) == 0 {
+			continue
+		}
+		var work []*Transaction
+		for _, t := range b.open {
+			work = append(work, t)
+		}
+		slices.SortFunc(work, func(a, b *Transaction) int { return strings.Compare(string(a.ID), string(b.ID)) })
+		all = append(all, work)
+	}
+	slices.SortFunc(all, func(a, b []*Transaction) int { return strings.Compare(string(a[0].ID), string(b[0].ID)) })
+	return all
+}
+
+// settle brings one open transaction to its end. The journal is read again:
+// it, not the memory of this process, says how far the transaction came.
+func (e *Engine) settle(ctx context.Context, sb SandboxID, id TxID, retry State) (out Outcome, ok bool, err error) {
+	release, err := e.take(sb, id)
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	defer release()
+	view := &Transaction{}
+	for r, err := range e.c.Journal.Records(ctx, id) {
+		if err == nil {
+			err = view.apply(e.moves, r)
+		}
+		if err != nil {
+			return Outcome{}, false, fmt.Errorf("recover transaction %s: %w", id, err)
+		}
+	}
+	if view.State == "" { // its begin never reached the disk
+		e.forget(sb, id)
+		return Outcome{}, false, nil
+	}
+	t := &tx{e: e, view: view, created: true}
+	defer t.file()
+	if view.State.Final() || (view.State == StateStuck && retry != StateStuck) {
+		return t.outcome(), true, nil
+	}
+	done := t.step(StepRecover, string(view.State))
+	err = t.finish(ctx)
+	done(err)
+	if err != nil {
+		err = fmt.Errorf("recover transaction %s of sandbox %s: %w", id, view.Sandbox.Name, err)
+	}
+	return t.outcome(), true, err
+}
+
+// finish goes on from the last durable record.
+func (t *tx) finish(ctx context.Context) error {
+	const stopped = "savepoint stopped before the commit point"
+	switch t.view.State {
+	case StateStuck:
+		event := evRetry
+		if !t.view.taken && t.view.stuckFrom == StateBegun {
+			event = evResume
+		}
+		if err := t.append(ctx, entry{event: event}); err != nil {
+			return err
+		}
+		return t.finish(ctx)
+	case StateBegun:
+		return t.release(ctx, stopped+", nothing ran", false)
+	case StateSnapshotted, StateRunning, StateRan:
+		return t.rollBack(ctx, failure{reason: stopped})
+	case StateRollingBack:
+		return t.rollBack(ctx, failure{reason: t.view.Reason})
+	case StateRestored:
+		return t.append(ctx, entry{event: evRolledBack, settled: t.view.Boundary == BoundaryNone})
+	case StateCommitting:
+		return t.append(ctx, entry{event: evCommitted, settled: t.view.Boundary == BoundaryNone})
+	default:
+		return &TransitionError{Tx: t.view.ID, From: t.view.State, Event: "recover"}
+	}
+}
+
+// take claims a sandbox for its own open transaction.
+func (e *Engine) take(sb SandboxID, id TxID) (release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[sb]
+	if b == nil || b.open[id] == nil {
+		return nil, fmt.Errorf("recover transaction %s: it is settled: %w", id, ErrNotFound)
+	}
+	if b.holder != "" {
+		return nil, fmt.Errorf("recover transaction %s: the sandbox is at work (%s): %w", id, b.holder, ErrBusy)
+	}
+	b.holder = id
+	return func() { e.unclaim(sb) }, nil
+}
+
+func (e *Engine) forget(sb SandboxID, id TxID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.boxes[sb].open, id)
+}

@@ -1,0 +1,241 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// attempts bounds how often a rollback that the cluster reports as done, but
+// that does not prove itself, is repeated before an operator is asked.
+const attempts = 3
+
+// rollBack restores the state at begin and proves it. It is the one function
+// for the live engine and for recovery, has its own deadline, and is not
+// stopped by ctx.
+//
+// If the journal cannot be written any more the cluster is restored all the
+// same: the last durable record asks recovery for just that, and a restore
+// that is repeated with nothing run in between changes nothing. The error
+// says so.
+func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
+	done := t.step(StepRollback, why.reason)
+	defer func() { done(err) }()
+	start := t.e.c.Now()
+	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
+	defer cancel()
+
+	resumed := t.view.State == StateRollingBack
+	intent := entry{event: evRollBack, data: rollBackData{
+		Reason: why.reason, Interrupted: why.interrupted, Checks: why.checks, Validate: why.took,
+	}}
+	if t.view.Boundary == BoundaryNone {
+		if t.result == nil { // a connection whose command has not answered is of no use
+			t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
+		}
+		if !resumed {
+			t.queue(intent)
+		}
+		return t.append(ctx,
+			entry{event: evRestored, data: restoredData{Took: t.e.c.Now().Sub(start)}},
+			entry{event: evRolledBack, settled: true})
+	}
+	var unrecorded error
+	if !resumed {
+		unrecorded = t.append(ctx, intent)
+	}
+	if t.result == nil { // a connection whose command has not answered is of no use
+		t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
+	}
+	proof, err := t.restore(ctx, resumed)
+	if err != nil {
+		return errors.Join(unrecorded, t.orStuck(ctx, err))
+	}
+	if unrecorded != nil && !t.uncertain {
+		t.broken, t.pending = nil, nil
+		t.queue(intent) // there may be room again
+	}
+	proof.Took = t.e.c.Now().Sub(start)
+	err = t.append(ctx, entry{event: evRestored, data: proof}, entry{event: evRolledBack})
+	if err != nil {
+		return fmt.Errorf("sandbox %s was restored but the journal does not know it; recovery will restore it again: %w", t.view.Sandbox.Name, err)
+	}
+	return nil
+}
+
+// restore reverts and verifies until both succeed, it is impossible, or the
+// deadline ends. What is known to be reverted is not reverted again unless it
+// fails to prove itself.
+func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
+	reverted, tries, again := false, 0, ""
+	if look {
+		again = "the rollback of an earlier process was not done"
+	}
+	for pause := newPause(); ; {
+		var proof restoredData
+		var err error
+		if !reverted {
+			reverted, err = t.revert(ctx, look, again)
+		}
+		if err == nil {
+			proof, err = t.verify(ctx)
+		}
+		if err == nil {
+			proof.Attempts = t.view.Attempts
+			return proof, nil
+		}
+		t.progress(StepRollback, "not restored yet", err)
+		var unproved *unprovedError
+		var unwritten *journalError
+		switch {
+		case errors.As(err, &unwritten):
+			return proof, err // open: recovery goes on from what is on disk
+		case errors.As(err, &unproved):
+			reverted = false
+			if tries++; tries >= attempts {
+				return proof, &stuckError{
+					reason: fmt.Sprintf("rolled back %d times, but %v", tries, err),
+					mend:   fmt.Sprintf("look at %s, then run savepoint recover, or savepoint sandbox destroy %s", t.view.Sandbox.VM, t.view.Sandbox.Name),
+				}
+			}
+		case permanent(err):
+			return proof, t.impossible("rollback", err)
+		case class(err) == ErrBusy, class(err) == ErrUnavailable, class(err) == ErrUnknownOutcome:
+		default:
+			return proof, t.impossible("rollback", err)
+		}
+		if t.e.c.Wait(ctx, pause.next()) != nil {
+			return proof, t.outOfTime(ctx, err)
+		}
+		// A rollback that may be done, or may still run, is looked at before
+		// another is ordered; one that proved nothing is repeated.
+		look, again = unproved == nil, err.Error()
+	}
+}
+
+// revert orders a rollback, or finds one that is done. The VM's disks are those
+// of the snapshot when it returns true. A repetition is recorded with its
+// cause, so that its task is not taken for the one before.
+func (t *tx) revert(ctx context.Context, look bool, again string) (bool, error) {
+	if look {
+		done, err := t.lookReverted(ctx)
+		if done || err != nil {
+			return done, err
+		}
+	}
+	if again != "" {
+		_ = t.append(ctx, entry{event: evAttempt, data: attemptData{Number: t.view.Attempts + 1, Cause: again}})
+	}
+	if t.view.Boundary == BoundaryWorkspace {
+		if err := t.reviveGuest(ctx); err != nil {
+			return false, err
+		}
+	}
+	t.markUndone(ctx)
+	t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
+	if err := t.driver().Rollback(ctx, t.request(ctx, taskRollback)); err != nil {
+		return false, fmt.Errorf("roll back to %s on %s: %w", t.view.Snapshot, t.view.Sandbox.VM, err)
+	}
+	return true, nil
+}
+
+// undone is what a guest is marked with before it is restored.
+const undone = "-undo"
+
+// markUndone marks the guest, if it answers, with a generation that only a
+// restore takes away: a rollback that is reported as done and did nothing is
+// caught by the generation it left. The workspace does not hold the marker.
+func (t *tx) markUndone(ctx context.Context) {
+	if t.view.Boundary == BoundaryWorkspace {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 10*time.Second))
+	defer cancel()
+	// A guest that does not answer is restored all the same.
+	_, _ = t.e.c.Guest.Mark(ctx, t.view.Sandbox, string(t.view.Snapshot)+undone)
+}
+
+// lookReverted reports whether the current attempt's rollback was done, after
+// waiting for one that still runs. The proof is its task: one whose name is in
+// the journal, or one that started on the cluster's own clock after the
+// snapshot was taken, which nobody but this transaction can have ordered.
+func (t *tx) lookReverted(ctx context.Context) (bool, error) {
+	if id, ok := t.view.task(taskRollback); ok {
+		end, err := t.taskEnd(ctx, id, kindRollback)
+		if err != nil || end != taskUnknown {
+			return end == taskDone, err
+		}
+	}
+	if t.view.Boundary == BoundaryWorkspace {
+		return false, nil
+	}
+	snap, found, err := t.find(ctx)
+	if err != nil || !found {
+		return false, err
+	}
+	tasks, err := t.e.c.Tasks.Find(ctx, t.view.Sandbox.VM, kindRollback, snap.Taken)
+	if err != nil {
+		return false, err
+	}
+	for _, k := range tasks {
+		if !k.Started.After(snap.Taken) || t.earlier(k.UPID) {
+			continue // the cluster counts in seconds: the same one proves nothing
+		}
+		if !k.Running {
+			return k.Failure == "", nil
+		}
+		end, err := t.taskEnd(ctx, k.UPID, kindRollback)
+		return end == taskDone, err
+	}
+	return false, nil
+}
+
+// earlier reports whether the task belongs to an attempt before this one.
+func (t *tx) earlier(id UPID) bool {
+	for _, k := range t.view.Tasks {
+		if k.UPID == id && k.attempt != t.view.Attempts {
+			return true
+		}
+	}
+	return false
+}
+
+// reviveGuest restarts a guest that does not answer: restoring the workspace
+// of a running guest needs its help. Only the workspace is writable for what
+// ran, so a restart brings the rest back as it was.
+func (t *tx) reviveGuest(ctx context.Context) error {
+	if t.view.Attempts < 2 {
+		return nil
+	}
+	sb := t.view.Sandbox
+	ictx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 30*time.Second))
+	_, err := t.e.c.Guest.Inspect(ictx, sb)
+	cancel()
+	if err == nil || errors.Is(err, ErrDenied) {
+		return err
+	}
+	if err := t.append(ctx, entry{event: evRestart}); err != nil {
+		return err // a guest that nobody is known to have restarted proves nothing
+	}
+	if err := t.e.c.Hypervisor.Stop(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStop)}); err != nil {
+		return fmt.Errorf("stop %s, whose guest does not answer: %w", sb.VM, err)
+	}
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	ictx, cancel = context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
+	defer cancel()
+	if _, err := t.e.c.Guest.Inspect(ictx, sb); err != nil {
+		return fmt.Errorf("wait for the restarted guest of %s: %w", sb.Name, err)
+	}
+	return nil
+}
+
+func (t *tx) start(ctx context.Context) error {
+	sb := t.view.Sandbox
+	if err := t.e.c.Hypervisor.Start(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStart)}); err != nil {
+		return fmt.Errorf("start %s: %w", sb.VM, err)
+	}
+	return nil
+}

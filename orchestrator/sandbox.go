@@ -1,0 +1,38 @@
+package orchestrator
+
+import (
+	"net/netip"
+	"time"
+)
+
+// SandboxState is where a sandbox is in its life.
+type SandboxState string
+
+// The states of a sandbox. A sandbox is handed out only when Ready.
+const (
+	SandboxCreating    SandboxState = "creating"    // an id is reserved, a VM may exist
+	SandboxReady       SandboxState = "ready"       // started, identity pinned
+	SandboxQuarantined SandboxState = "quarantined" // an operator is needed; never handed out
+	SandboxDestroying  SandboxState = "destroying"  // being removed; finish on recovery
+	SandboxDestroyed   SandboxState = "destroyed"   // kept so that its VM id rests for a while
+)
+
+// Sandbox is one agent VM as savepoint knows it.
+type Sandbox struct {
+	ID       SandboxID    `json:"id"`
+	Name     string       `json:"name"`
+	State    SandboxState `json:"state"`
+	VM       VMRef        `json:"vm"`
+	Template VMRef        `json:"template"`
+	// Address is where the guest's sshd listens, reached through the jump host.
+	Address netip.Addr `json:"address"`
+	// HostKey is the guest's SSH host key in authorized_keys form, read
+	// through the guest agent when the sandbox was made. Empty until Ready.
+	HostKey string `json:"host_key"`
+	// Workspace names the sandbox's workspace volume on its node. Empty when
+	// it has none: then the boundaries disk and machine serve for everything.
+	Workspace string    `json:"workspace,omitempty"`
+	Created   time.Time `json:"created"`
+	// Reason says why the sandbox is quarantined.
+	Reason string `json:"reason,omitempty"`
+}

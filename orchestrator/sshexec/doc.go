@@ -1,0 +1,63 @@
+// Package sshexec runs permitted commands in guests over SSH and keeps
+// savepoint's own hold of a guest. It implements orchestrator.Executor and
+// orchestrator.Guest and is the only importer of golang.org/x/crypto/ssh on
+// the product's side.
+//
+// # Overview
+//
+// One SSH connection per sandbox, as root, through one shared connection to
+// the jump host. Over it the client starts helper sessions: it sends the text
+// of helper.pl to the guest's perl and then speaks frames with it (package wire).
+// A helper serves one command at a time and is kept for the next one, so a
+// command costs one round trip and no start of sshd's session process, and
+// nothing has to be installed in the guest or can be replaced there.
+//
+// The command text reaches the guest as bytes in a frame and becomes the one
+// argument of "bash --norc -c" (of "sh -c" where there is no bash). That is
+// what "ssh host command" does, without the start-up files: ~/.profile and
+// ~/.bashrc can be written by the agent, and with them a command judged
+// read-only would run text nobody judged. The environment holds HOME, USER,
+// LOGNAME, SHELL, LANG=C.UTF-8, a fixed PATH, and what the request adds. The
+// umask is 022, the working directory the user's home (/ when that is gone)
+// unless the request names one.
+//
+// The helper is root; the command is not. It joins a control group (cgroup v2)
+// that only root can leave, then gives up root with all four ids and sets
+// no_new_privs, so sudo, su and every other setuid program are without power
+// for the agent. A command of root keeps its rights.
+//
+// # Invariants
+//
+// A command is over when everything it started is gone: processes put in the
+// background, with nohup, setsid, a double fork or trapped signals, are ended
+// when the command ends, when its deadline passes, when the context ends, when
+// the connection is closed, and when the orchestrator dies. A result is
+// returned only after the guest has confirmed that.
+//
+// A command is never sent twice. After its order was written, a loss of the
+// connection is ErrUnknownOutcome; before that it is ErrUnavailable.
+//
+// Host keys are pinned; only the pinned key's algorithms are offered; another
+// key is *orchestrator.HostKeyError and is not retried.
+//
+// # Limits
+//
+// The guest needs perl-base, Linux 5.4 or newer for exact ends of commands,
+// x86-64, arm64, riscv64 or loong64. Kernels before 5.14 have no cgroup.kill:
+// there the group is frozen and killed. Without cgroup v2 the helper adopts
+// and kills every process that descends from it, which a command of root could
+// avoid. Facts.Hold of Probe says which of the three it is.
+//
+// A command of root can move a process out of its group or ask systemd to
+// start one. Both survive the command; a machine or disk boundary covers them.
+// The agent can do neither, and Prepare keeps it from cron and at.
+//
+// A command text longer than the kernel's limit for one argument (128 KiB) is
+// refused with ErrDenied; larger data belongs into ExecRequest.Stdin. Signals
+// cannot be sent to a running command, and there is no terminal.
+//
+// ExecRequest.Stdout and Stderr are written to by Run itself: a writer that
+// blocks forever blocks Run, though the command is ended in time. A writer
+// that fails gets no more data, and the result is not affected. A Stdin whose
+// Read blocks after the command ended keeps one goroutine until Read returns.
+package sshexec

@@ -1,0 +1,23 @@
+// Package wire is the language between savepoint and its helper in a guest.
+//
+// # Overview
+//
+// Both sides send frames over one SSH session; sshexec speaks for savepoint,
+// helper.pl for a real guest, testbed/sim for a simulated one. A frame is
+//
+//	kind byte | length uint32, big endian | payload
+//
+// A payload of fields is a run of (length uint32 | bytes). The helper begins
+// with Greeting and a Hello frame; whatever came before is noise of a start-up
+// file.
+//
+// # Invariants
+//
+// One order at a time: a Run is over with Exit or Refusal, a question with
+// Answer or Refusal, and nothing of it is sent afterwards by either side.
+//
+// # Limits
+//
+// A payload to the client has at most MaxPayload bytes. Unacknowledged stdin
+// is at most StdinAway bytes, so that Kill is never stuck behind it.
+package wire

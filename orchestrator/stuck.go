@@ -1,0 +1,105 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// stuckError says that only an operator can go on.
+type stuckError struct{ reason, mend string }
+
+func (e *stuckError) Error() string { return e.reason + "; " + e.mend }
+
+// orStuck records a stuck transaction; other errors it passes on, and the
+// transaction stays open for recovery. A nil return means: stuck, recorded.
+func (t *tx) orStuck(ctx context.Context, err error) error {
+	var s *stuckError
+	if !errors.As(err, &s) {
+		return classed(err)
+	}
+	t.pending = nil
+	aerr := t.append(ctx, entry{event: evStuck, data: stuckData{Reason: s.reason, Mend: s.mend, From: t.view.State}})
+	if aerr != nil {
+		return fmt.Errorf("%s: %w", s.Error(), aerr)
+	}
+	return nil
+}
+
+// impossible explains an error that no repetition mends.
+func (t *tx) impossible(what string, err error) error {
+	sb, mend := t.view.Sandbox, ""
+	var newer *NotLatestError
+	var key *HostKeyError
+	switch {
+	case errors.As(err, &newer):
+		names := make([]string, len(newer.Newer))
+		for i, n := range newer.Newer {
+			names[i] = string(n)
+		}
+		mend = fmt.Sprintf("delete the newer snapshots of %s that savepoint did not take (%s), then run savepoint recover", sb.VM, strings.Join(names, ", "))
+	case errors.As(err, &key):
+		mend = fmt.Sprintf("find out who answers at %s; if the guest cannot be trusted run savepoint sandbox destroy %s", key.Host, sb.Name)
+	case errors.Is(err, ErrNotFound):
+		mend = fmt.Sprintf("the state at begin cannot come back; save what you need from %s, then run savepoint sandbox destroy %s", sb.VM, sb.Name)
+	case errors.Is(err, ErrDenied):
+		mend = fmt.Sprintf("give savepoint's token its rights on %s back (see savepoint doctor) or check who owns it, then run savepoint recover", sb.VM)
+	default:
+		mend = fmt.Sprintf("see savepoint doctor, mend the cause, then run savepoint recover, or savepoint sandbox destroy %s", sb.Name)
+	}
+	return &stuckError{reason: fmt.Sprintf("%s of sandbox %s is impossible: %v", what, sb.Name, err), mend: mend}
+}
+
+// outOfTime decides at the end of a deadline. A config lock that no running
+// task holds will never go by itself, and an API token cannot remove it: that
+// needs an operator. Anything else is left open, for recovery to try again
+// when the cluster answers.
+func (t *tx) outOfTime(ctx context.Context, last error) error {
+	sb := t.view.Sandbox
+	var unproved *unprovedError
+	if errors.As(last, &unproved) {
+		last = fmt.Errorf("%w: %w", ErrUnavailable, last)
+	}
+	open := fmt.Errorf("out of time, run savepoint recover later: %w", classed(last))
+	ctx, cancel := t.e.detached(ctx, 30*time.Second)
+	defer cancel()
+	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
+	if err != nil || st.Lock == "" {
+		return open
+	}
+	tasks, err := t.e.c.Tasks.Find(ctx, sb.VM, lockKind(st.Lock), t.view.Began.Add(-24*time.Hour))
+	if err != nil {
+		return open
+	}
+	for _, k := range tasks {
+		if k.Running {
+			return open
+		}
+	}
+	return &stuckError{
+		reason: fmt.Sprintf("%s is locked (%s) and no task holds the lock", sb.VM, st.Lock),
+		mend:   fmt.Sprintf("run `qm unlock %d` on node %s, then savepoint recover", sb.VM.ID, sb.VM.Node),
+	}
+}
+
+// lockKind is the type of the task that holds a config lock while it runs.
+func lockKind(lock string) string {
+	switch lock {
+	case "snapshot":
+		return kindSnapshot
+	case "rollback":
+		return kindRollback
+	case "snapshot-delete":
+		return kindDelete
+	case "backup":
+		return "vzdump"
+	case "migrate":
+		return "qmigrate"
+	case "suspending", "suspended":
+		return "qmsuspend"
+	default: // clone, create
+		return "qm" + lock
+	}
+}

@@ -1,0 +1,261 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The cluster's types of the tasks that the engine looks for.
+const (
+	kindSnapshot = "qmsnapshot"
+	kindRollback = "qmrollback"
+	kindDelete   = "qmdelsnapshot"
+)
+
+// request names this transaction's snapshot to its driver.
+func (t *tx) request(ctx context.Context, action string) SnapshotRequest {
+	v := t.view
+	return SnapshotRequest{
+		Sandbox: v.Sandbox.ID, VM: v.Sandbox.VM, Name: v.Snapshot,
+		Memory:      action == taskCreate && v.Boundary == BoundaryMachine,
+		Description: fmt.Sprintf("savepoint transaction %s of sandbox %s", v.ID, v.Sandbox.ID),
+		Started:     t.noteTask(ctx, action),
+	}
+}
+
+func (t *tx) driver() Snapshotter { return t.e.c.Snapshotters[t.view.Boundary] }
+
+// snapshot marks the guest with the snapshot's name and takes the snapshot, so
+// that a restored guest can prove which snapshot it came from. The record of
+// success waits for the next append: nothing lies in between.
+func (t *tx) snapshot(ctx context.Context) (err error) {
+	done := t.step(StepSnapshot, string(t.view.Snapshot))
+	defer func() { done(err) }()
+	start := t.e.c.Now()
+	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Snapshot)
+	defer cancel()
+	want := string(t.view.Snapshot)
+	mctx, stop := context.WithTimeout(ctx, t.e.c.Deadlines.Validate) // it runs already: no boot to wait for
+	facts, err := t.e.c.Guest.Mark(mctx, t.view.Sandbox, want)
+	stop()
+	if err != nil {
+		return fmt.Errorf("mark sandbox %s: %w", t.view.Sandbox.Name, classed(err))
+	}
+	if facts.Generation != want {
+		return fmt.Errorf("mark sandbox %s: the guest kept %q instead of %q: %w", t.view.Sandbox.Name, facts.Generation, want, ErrUnavailable)
+	}
+	if err := t.create(ctx); err != nil {
+		return fmt.Errorf("create snapshot %s on %s: %w", want, t.view.Sandbox.VM, classed(err))
+	}
+	t.queue(entry{event: evSnapshot, data: snapshotData{BootID: facts.BootID, Took: t.e.c.Now().Sub(start)}})
+	return nil
+}
+
+// create waits for locks and for a cluster that does not answer, and looks
+// whether the snapshot exists before it believes in a failure.
+func (t *tx) create(ctx context.Context) error {
+	t.created = true
+	for pause := newPause(); ; {
+		err := t.driver().Create(ctx, t.request(ctx, taskCreate))
+		switch {
+		case err == nil:
+			return nil
+		case t.journalFailed(), permanent(err), ctx.Err() != nil:
+			return err
+		}
+		switch class(err) {
+		case ErrBusy, ErrUnavailable: // nothing was done
+		case ErrUnknownOutcome, ErrExists:
+			there, lerr := t.lookCreated(ctx)
+			if lerr != nil {
+				return fmt.Errorf("%w (looking for it: %w)", err, lerr)
+			}
+			if there {
+				return nil
+			}
+			return err
+		default:
+			return err
+		}
+		t.progress(StepSnapshot, "waiting to try again", err)
+		if t.e.c.Wait(ctx, pause.next()) != nil {
+			return err
+		}
+	}
+}
+
+// lookCreated reports whether the snapshot is complete, current and the VM unlocked.
+func (t *tx) lookCreated(ctx context.Context) (bool, error) {
+	if err := t.awaitTask(ctx, taskCreate, kindSnapshot); err != nil {
+		return false, err
+	}
+	snap, found, err := t.find(ctx)
+	if err != nil || !found || snap.Incomplete != "" || !snap.Current {
+		return false, err
+	}
+	st, err := t.e.c.Hypervisor.Status(ctx, t.view.Sandbox.VM)
+	return err == nil && st.Lock == "", err
+}
+
+// find looks for this transaction's snapshot on the cluster.
+func (t *tx) find(ctx context.Context) (Snapshot, bool, error) {
+	list, err := t.driver().List(ctx, t.view.Sandbox.VM)
+	if err != nil {
+		return Snapshot{}, false, err
+	}
+	for _, s := range list {
+		if s.Name == t.view.Snapshot {
+			return s, true, nil
+		}
+	}
+	return Snapshot{}, false, nil
+}
+
+// awaitTask waits for the end of the task that this transaction started for
+// the action, or, when its name was lost, for tasks of that type that still
+// run on the VM. How a task ended is not judged here: the caller looks at what
+// it left. An error means that nobody knows whether it ended.
+func (t *tx) awaitTask(ctx context.Context, action, kind string) error {
+	if id, ok := t.view.task(action); ok {
+		_, err := t.taskEnd(ctx, id, kind)
+		return err
+	}
+	if t.view.Boundary == BoundaryWorkspace {
+		return nil // not a task of the cluster
+	}
+	tasks, err := t.e.c.Tasks.Find(ctx, t.view.Sandbox.VM, kind, t.since())
+	if err != nil {
+		return err
+	}
+	for _, k := range tasks {
+		if k.Running {
+			if _, err := t.taskEnd(ctx, k.UPID, kind); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// since is before any task of this transaction, also where the cluster's clock
+// is not ours.
+func (t *tx) since() time.Time { return t.view.Began.Add(-time.Hour) }
+
+// How a task ended.
+type taskState int
+
+const (
+	taskUnknown taskState = iota // nobody knows the task any more
+	taskDone
+	taskFailed
+)
+
+// taskEnd waits for the end of a task. An error means that it is not known
+// whether it ended: a failed task is told from an unreachable cluster by
+// looking it up.
+func (t *tx) taskEnd(ctx context.Context, id UPID, kind string) (taskState, error) {
+	err := t.e.c.Tasks.Await(ctx, id)
+	if err == nil {
+		return taskDone, nil
+	}
+	switch class(err) {
+	case ErrNotFound:
+		return taskUnknown, nil
+	case ErrUnavailable, ErrUnknownOutcome:
+	default:
+		return taskFailed, nil
+	}
+	tasks, ferr := t.e.c.Tasks.Find(ctx, t.view.Sandbox.VM, kind, t.since())
+	if ferr != nil {
+		return taskUnknown, err
+	}
+	for _, k := range tasks {
+		if k.UPID == id && !k.Running {
+			if k.Failure == "" {
+				return taskDone, nil
+			}
+			return taskFailed, nil
+		}
+	}
+	return taskUnknown, err
+}
+
+// release ends a transaction under which nothing ran: the snapshot, if there
+// is one, is dropped; the VM is as it was.
+func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err error) {
+	done := t.step(StepRollback, reason)
+	defer func() { done(err) }()
+	start := t.e.c.Now()
+	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
+	defer cancel()
+	settled := true
+	if t.view.Boundary != BoundaryNone && t.created {
+		if settled, err = t.dropUnused(ctx); err != nil {
+			return t.orStuck(ctx, err)
+		}
+	}
+	t.pending = nil
+	return t.append(ctx,
+		entry{event: evRestored, data: restoredData{Reason: reason, Interrupted: interrupted, Took: t.e.c.Now().Sub(start)}},
+		entry{event: evRolledBack, settled: settled})
+}
+
+// dropUnused removes the snapshot of a transaction under which nothing ran.
+// It reports whether it is sure that none is left or will appear; if not, the
+// collector looks again later.
+func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
+	for pause := newPause(); ; {
+		if sure, err = t.dropOnce(ctx); err == nil {
+			return sure, nil
+		}
+		var unwritten *journalError
+		if errors.As(err, &unwritten) {
+			return false, err // open: recovery goes on from what is on disk
+		}
+		switch c := class(err); {
+		case permanent(err), c == ErrNotFound, c == ErrExists, c == ErrDenied:
+			return false, t.impossible("drop", err)
+		}
+		t.progress(StepRollback, "waiting to try again", err)
+		if t.e.c.Wait(ctx, pause.next()) != nil {
+			return false, t.outOfTime(ctx, err)
+		}
+	}
+}
+
+func (t *tx) dropOnce(ctx context.Context) (sure bool, err error) {
+	if err := t.awaitTask(ctx, taskCreate, kindSnapshot); err != nil {
+		return false, err
+	}
+	if t.view.dropping {
+		if err := t.awaitTask(ctx, taskDelete, kindDelete); err != nil {
+			return false, err
+		}
+	}
+	_, found, err := t.find(ctx)
+	if err != nil {
+		return false, err
+	}
+	if found {
+		if !t.view.dropping {
+			if err := t.append(ctx, entry{event: evDrop, data: collectData{Snapshot: t.view.Snapshot}}); err != nil {
+				return false, err
+			}
+		}
+		if err := t.driver().Delete(ctx, t.request(ctx, taskDelete)); err != nil {
+			return false, err
+		}
+		return true, nil
+	}
+	st, err := t.e.c.Hypervisor.Status(ctx, t.view.Sandbox.VM)
+	if err != nil {
+		return false, err
+	}
+	if st.Lock != "" {
+		return false, fmt.Errorf("%s is locked (%s): %w", t.view.Sandbox.VM, st.Lock, ErrBusy)
+	}
+	_, known := t.view.task(taskCreate)
+	return known || t.view.dropping || t.view.Boundary == BoundaryWorkspace, nil
+}

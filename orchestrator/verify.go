@@ -1,0 +1,121 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// maxSkew is how far a restored guest's clock may be off.
+const maxSkew = time.Second
+
+// unprovedError says that the cluster calls the rollback done and the state is
+// not the one at begin.
+type unprovedError struct{ what string }
+
+func (e *unprovedError) Error() string { return e.what }
+
+// verify brings the VM to its run state and proves that the state at begin is
+// back: the snapshot is the current parent, no lock is left, the run state is
+// the one at begin, the guest answers with its pinned key, carries the
+// snapshot's generation, was or was not booted as the boundary demands, and
+// its clock is right.
+func (t *tx) verify(ctx context.Context) (restoredData, error) {
+	sb := t.view.Sandbox
+	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
+	switch {
+	case err != nil:
+		return restoredData{}, fmt.Errorf("look at %s: %w", sb.VM, err)
+	case st.Owner != sb.ID:
+		return restoredData{}, fmt.Errorf("%s now belongs to %q: %w", sb.VM, st.Owner, ErrDenied)
+	case st.Lock != "":
+		return restoredData{}, fmt.Errorf("%s is locked (%s): %w", sb.VM, st.Lock, ErrBusy)
+	}
+	snap, found, err := t.find(ctx)
+	switch {
+	case err != nil:
+		return restoredData{}, fmt.Errorf("list the snapshots of %s: %w", sb.VM, err)
+	case !found:
+		return restoredData{}, fmt.Errorf("snapshot %s of %s: %w", t.view.Snapshot, sb.VM, ErrNotFound)
+	case snap.Incomplete != "":
+		return restoredData{}, &unprovedError{fmt.Sprintf("snapshot %s is incomplete (%s)", snap.Name, snap.Incomplete)}
+	case !snap.Current:
+		return restoredData{}, &unprovedError{fmt.Sprintf("%s does not descend from snapshot %s", sb.VM, snap.Name)}
+	}
+	if st.Running != t.view.RunningAtBegin {
+		if t.view.Boundary != BoundaryDisk || !t.view.RunningAtBegin {
+			return restoredData{}, &unprovedError{fmt.Sprintf("%s has the wrong run state (running: %t)", sb.VM, st.Running)}
+		}
+		if err := t.start(ctx); err != nil {
+			return restoredData{}, err
+		}
+	}
+	if !t.view.RunningAtBegin {
+		return restoredData{}, nil
+	}
+	return t.proveGuest(ctx)
+}
+
+// proveGuest asks the guest itself.
+func (t *tx) proveGuest(ctx context.Context) (restoredData, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
+	defer cancel()
+	sb := t.view.Sandbox
+	for try := 0; ; try++ {
+		facts, err := t.inspect(ctx)
+		now := t.e.c.Now()
+		if err != nil {
+			return restoredData{}, err
+		}
+		if want := string(t.view.Snapshot); facts.Generation != want {
+			return restoredData{}, &unprovedError{fmt.Sprintf("the guest's generation is %q instead of %q", facts.Generation, want)}
+		}
+		if err := t.proveBoot(facts.BootID); err != nil {
+			return restoredData{}, err
+		}
+		skew := facts.Clock.Add(facts.RoundTrip / 2).Sub(now)
+		if skew.Abs() <= maxSkew {
+			return restoredData{BootID: facts.BootID, Skew: skew}, nil
+		}
+		if try == attempts {
+			return restoredData{}, &unprovedError{fmt.Sprintf("the guest's clock is still %s off after it was set", skew)}
+		}
+		if err := t.e.c.Guest.SetClock(ctx, sb, t.e.c.Now()); err != nil {
+			return restoredData{}, fmt.Errorf("set the clock of %s: %w", sb.Name, err)
+		}
+	}
+}
+
+// inspect asks a guest that may be booting until it answers. One that does not
+// before the deadline was not restored to what it was.
+func (t *tx) inspect(ctx context.Context) (GuestFacts, error) {
+	sb := t.view.Sandbox
+	for pause := newPause(); ; {
+		facts, err := t.e.c.Guest.Inspect(ctx, sb)
+		switch {
+		case err == nil:
+			return facts, nil
+		case errors.Is(err, ErrDenied):
+			return GuestFacts{}, fmt.Errorf("inspect the restored guest of %s: %w", sb.Name, err)
+		}
+		if t.e.c.Wait(ctx, pause.next()) != nil {
+			return GuestFacts{}, &unprovedError{fmt.Sprintf("the restored guest of %s does not answer: %v", sb.Name, err)}
+		}
+	}
+}
+
+// proveBoot checks that memory came back with a machine boundary, that it did
+// not with a disk boundary, and that a workspace rollback left the guest running.
+func (t *tx) proveBoot(id string) error {
+	same := id == t.view.BootID
+	switch {
+	case t.view.Boundary == BoundaryDisk && same:
+		return &unprovedError{"the guest still runs from before the rollback"}
+	case t.view.Boundary == BoundaryMachine && !same:
+		return &unprovedError{"the guest was booted anew instead of resumed"}
+	case t.view.Boundary == BoundaryWorkspace && !same && t.view.restarts == 0:
+		return &unprovedError{"the guest was rebooted"}
+	}
+	return nil
+}

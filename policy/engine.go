@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"fmt"
+
+	"savepoint/policy/program"
+	"savepoint/policy/shell"
+)
+
+// The profiles of rules. The zero value of Request.Profile means Sealed.
+const (
+	Sealed     = "sealed"      // external writes are denied, fetching is recorded
+	OpenEgress = "open-egress" // external writes to Options.OpenHosts run inside a boundary
+)
+
+// RuleFile is one file of rules in the format of package documentation of
+// rules.go: strict YAML, unknown keys are errors.
+type RuleFile struct {
+	Name string // for error messages
+	Data []byte
+}
+
+// Options configures an Engine. The zero value is the built-in rules alone.
+type Options struct {
+	// Rules are added to the built-in ones. They can only make verdicts
+	// stricter, except where a rule names the one it lifts.
+	Rules []RuleFile
+	// OpenHosts are the host names that commands may write to under the
+	// profile open-egress. "*.example.org" covers every name below.
+	OpenHosts []string
+}
+
+// Engine judges commands. It does not change after New and is safe for
+// concurrent use.
+type Engine struct {
+	tables *program.Tables
+	rules  *ruleSet
+	open   []string
+
+	agent, root *shell.Login
+}
+
+// The homes of the accounts.
+const (
+	agentHome = "/home/agent"
+	rootHome  = "/root"
+)
+
+// New loads the built-in rules and those of the options, and runs the examples
+// of every rule. An error names the file, the rule and the example.
+func New(o Options) (*Engine, error) {
+	tables, err := program.Load()
+	if err != nil {
+		return nil, fmt.Errorf("load policy: %w", err)
+	}
+	set, err := loadRules(o.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("load policy: %w", err)
+	}
+	e := &Engine{tables: tables, rules: set, open: append([]string(nil), o.OpenHosts...),
+		agent: shell.NewLogin(agentHome, string(Agent)), root: shell.NewLogin(rootHome, string(Root))}
+	if err := e.runExamples(); err != nil {
+		return nil, fmt.Errorf("load policy: %w", err)
+	}
+	return e, nil
+}
+
+// Decide judges one command. It never fails: what cannot be judged is denied,
+// and the verdict says why.
+func (e *Engine) Decide(r Request) Verdict {
+	user := r.User
+	if user == "" {
+		user = Agent
+	}
+	if user != Agent && user != Root {
+		return e.refuse("request.user", fmt.Sprintf("the account %q is not one that commands run as", user))
+	}
+	profile := r.Profile
+	if profile == "" {
+		profile = Sealed
+	}
+	if profile != Sealed && profile != OpenEgress {
+		return e.refuse("request.profile", fmt.Sprintf("there is no profile %q", profile))
+	}
+	c := e.collect(r.Command, user, profile)
+	return c.verdict(r.Command, user)
+}
+
+func (e *Engine) refuse(rule, reason string) Verdict {
+	return Verdict{Decision: Deny, Rule: rule, Reason: reason, Alternative: "Use one of the names in the documentation."}
+}
+
+// collect walks the text and gathers the findings.
+func (e *Engine) collect(command string, user User, profile string) *collector {
+	login, home := e.agent, agentHome
+	if user == Root {
+		login, home = e.root, rootHome
+	}
+	c := &collector{engine: e, profile: profile, home: splitPath(home)}
+	if len(command) <= shell.MaxSource {
+		c.text = command
+	}
+	w := shell.NewWalker(program.NewJudge(e.tables, c))
+	w.Walk(shell.NewScope(login), command)
+	return c
+}
+
+// Rules returns the ids of all rules, in the order in which they are tried.
+func (e *Engine) Rules() []string {
+	ids := make([]string, len(e.rules.rules))
+	for i, r := range e.rules.rules {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// Rule returns what is written about one rule, and whether it exists.
+func (e *Engine) Rule(id string) (RuleInfo, bool) {
+	for _, r := range e.rules.rules {
+		if r.ID == id {
+			return RuleInfo{ID: r.ID, Decision: r.decision, Reason: r.Reason, Alternative: r.Alternative, File: r.file, Match: r.Match, NotMatch: r.NotMatch}, true
+		}
+	}
+	return RuleInfo{}, false
+}
+
+// RuleInfo is a rule as a person reads it.
+type RuleInfo struct {
+	ID          string
+	Decision    Decision
+	Reason      string
+	Alternative string
+	File        string
+	Match       []string // commands the rule applies to
+	NotMatch    []string // commands it does not apply to
+}

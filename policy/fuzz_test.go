@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// FuzzDecide checks what holds for every text: no panic, the same answer
+// twice, no permit for a denial, and no permission for what does not parse.
+func FuzzDecide(f *testing.F) {
+	e := newEngine(f)
+	for _, r := range rows(f, filepath.Join("testdata", "verdicts.tsv")) {
+		f.Add(r[2])
+	}
+	f.Fuzz(func(t *testing.T, command string) {
+		start := time.Now()
+		v := e.Decide(Request{Command: command})
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %v", took)
+		}
+		again := e.Decide(Request{Command: command})
+		if v.Decision != again.Decision || v.Rule != again.Rule || len(v.Effects) != len(again.Effects) {
+			t.Errorf("two answers: %s %s, then %s %s", v.Decision, v.Rule, again.Decision, again.Rule)
+		}
+		p, ok := v.Permit()
+		if ok != (v.Decision != Deny) || ok != p.Valid() {
+			t.Errorf("decision %s, permit %t, valid %t", v.Decision, ok, p.Valid())
+		}
+		if v.Rule == "" || v.Reason == "" {
+			t.Errorf("no rule or reason: %+v", v)
+		}
+		if _, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), ""); err != nil && v.Decision != Deny {
+			t.Errorf("%s although it does not parse: %v", v.Decision, err)
+		}
+	})
+}
+
+// F109: no size, depth or number of parts makes the policy slow or lets the last
+// part through.
+func TestHostileInputIsBounded(t *testing.T) {
+	e := newEngine(t)
+	repeat := strings.Repeat
+	double := "x=aaaaaaaaaaaaaaaa; "
+	for range 40 {
+		double += "x=$x$x; "
+	}
+	for name, cmd := range map[string]string{
+		"one megabyte":            repeat("a", 1<<20),
+		"just over the limit":     repeat("a", 64<<10+1),
+		"open parentheses":        repeat("(", 60000),
+		"open substitutions":      repeat("$(", 30000),
+		"nested substitutions":    repeat("$(", 300) + "ls" + repeat(")", 300),
+		"nested subshells":        repeat("( ", 390) + "ls" + repeat(" )", 390),
+		"nested braces":           repeat("{ ", 2000) + "ls;" + repeat(" }", 2000),
+		"nested if":               repeat("if ", 3000),
+		"nested if complete":      repeat("if ls; then ", 900) + "ls; " + repeat("fi; ", 900),
+		"nested while":            repeat("while ls; do ", 400) + "ls; " + repeat("done; ", 400),
+		"nested for":              repeat("for i in 1 2 3 4 5 6 7 8; do ", 30) + "ls; " + repeat("done; ", 30),
+		"negations":               repeat("! ", 30000) + "ls",
+		"brace bomb":              "echo " + repeat("{a,b}", 30),
+		"brace range":             "echo {1..1000000000}",
+		"nested braces in a word": "echo " + repeat("{a,", 300) + repeat("}", 300),
+		"nested eval":             repeat("eval ", 20000) + "$x",
+		"nested sudo":             repeat("sudo ", 10000) + "$x",
+		"nested quotes in eval":   "eval eval eval \"" + repeat("eval ", 1000) + "$x\"",
+		"doubling":                double + "$x",
+		"functions that call":     "a(){ b;b;b;b; }; b(){ c;c;c;c; }; c(){ d;d;d;d; }; d(){ e;e;e;e; }; e(){ f;f;f;f; }; f(){ g;g;g;g; }; g(){ h;h;h;h; }; h(){ i;i;i;i; }; i(){ $x; }; a",
+		"arithmetic":              "echo $((" + repeat("(", 1000) + "1" + repeat(")", 1000) + "))$x; $x",
+		"many alternatives":       repeat("if ls; then a=1; else a=2; fi; ", 1) + repeat("if ls; then b=$b$a; else b=$a$b; fi; ", 200) + "$b",
+		"long pipeline":           "ls" + repeat("|cat", 15000) + "; $x",
+		"find with many -exec":    "find . " + repeat("-exec ls {} ; ", 3000) + "; $x",
+		"here-documents":          repeat("cat <<A;", 3000),
+		"globs":                   "rm -rf /" + repeat("*?", 20000),
+		"awk":                     "awk '" + repeat("{print > \"/etc/passwd\" ", 500) + "'",
+		"python":                  "python3 -c '" + repeat("os.system(\"", 2000) + "rm -rf /'",
+		"patterns":                "x=" + repeat("a", 3000) + "; ${x//" + repeat("*a", 200) + "/b}",
+		"extended patterns":       "x=" + repeat("a", 500) + "; ${x##" + repeat("+(a)", 50) + "b}",
+		"printf":                  "$(printf '%s' " + repeat("x ", 20000) + ")",
+		"recursive function":      "f(){ f; f; }; f; $x",
+		"mutual functions":        "f(){ g; g; }; g(){ f; f; }; f; $x",
+		"trap in trap":            repeat("trap 'trap ", 100) + "ls" + repeat("' EXIT", 100),
+		"arrays":                  "a=(" + repeat("x ", 30000) + "); \"${a[@]}\" ; $x",
+		"case":                    repeat("case x in x) ", 300) + "ls" + repeat(";; esac", 300) + "; $x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			v := e.Decide(Request{Command: cmd})
+			// A last "$x" is an unknown command: whatever came before it, the
+			// text is denied.
+			if strings.HasSuffix(cmd, "$x") && v.Decision != Deny {
+				t.Errorf("got %s (%s)", v.Decision, v.Rule)
+			}
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("took %v (%s)", took, v.Rule)
+			} else if took > 100*time.Millisecond {
+				t.Logf("took %v (%s)", took, v.Rule)
+			}
+		})
+	}
+}

@@ -1,0 +1,307 @@
+package program
+
+import (
+	"slices"
+	"strings"
+
+	"savepoint/policy/shell"
+)
+
+// handle calls the function that knows a program whose command line the table
+// alone cannot describe.
+func (j *Judge) handle(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
+	switch spec.Handler {
+	case "shell":
+		return j.shell(w, sc, c, spec, u, args)
+	case "env":
+		return j.env(w, sc, c, spec, u, args)
+	case "su":
+		return j.su(w, sc, c, spec, u, args)
+	case "xargs":
+		return j.xargs(w, sc, c, spec, u, args)
+	case "find":
+		return j.find(w, sc, c, u, args)
+	case "rm":
+		return j.rm(w, sc, c, spec, u, args)
+	case "copy":
+		return j.copy(w, sc, c, spec, u, args)
+	case "tee":
+		return j.tee(w, sc, c, spec, u, args)
+	case "dd":
+		return j.dd(sc, u, args)
+	case "declare":
+		return j.declare(sc, c, u, args)
+	case "stdin-code":
+		return j.stdinCode(w, sc, c, spec, u, args)
+	case "interpreter":
+		return j.interpreter(w, sc, c, spec, u, args)
+	case "awk":
+		return j.awk(w, sc, c, spec, u, args)
+	case "sed":
+		return j.sed(w, sc, c, spec, u, args)
+	case "git":
+		return j.git(w, sc, c, spec, u, args)
+	case "fetch":
+		return j.fetch(w, sc, c, spec, u, args)
+	case "remote":
+		return j.remote(w, sc, c, spec, u, args)
+	case "tar":
+		return j.tar(w, sc, c, spec, u, args)
+	case "editor":
+		return j.editor(w, sc, c, spec, u, args)
+	case "daemon":
+		return j.daemon(w, sc, c, spec, u, args)
+	case "kill":
+		return j.kill(sc, u, spec, args)
+	case "query":
+		return j.query(w, sc, c, spec, u, args)
+	case "fd":
+		return j.fd(w, sc, c, spec, u, args)
+	case "make":
+		return j.make(w, sc, c, spec, u, args)
+	case "sql":
+		return j.sql(w, sc, c, spec, u, args)
+	case "bwrap":
+		return j.bwrap(w, sc, c, u, args)
+	case "container":
+		return j.container(w, sc, c, spec, u, args)
+	case "busybox":
+		return j.busybox(w, sc, c, u, args)
+	}
+	j.Report(shell.Fact{Kind: shell.FactParse, Target: "no handler " + spec.Handler, Span: c.Span})
+	return shell.Stream{}
+}
+
+// shell judges sh, bash and their like: -c, a script, or standard input.
+func (j *Judge) shell(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
+	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '+' {
+		args = args[1:] // +x switches an option off
+	}
+	p := spec.parse(args)
+	for len(p.operands) > 0 && (p.operands[0] == "-" || len(p.operands[0]) > 1 && p.operands[0][0] == '+') {
+		q := spec.parse(p.operands[1:])
+		p.options, p.operands, p.odd = append(p.options, q.options...), q.operands, p.odd || q.odd
+	}
+	u.Options, u.Operands = p.options, p.operands
+	changed := j.options(w, sc, &u, p.options)
+	_, hasC := p.given("-c", "--command")
+	switch u.Name {
+	case "sh", "bash", "dash":
+		// Without -l and -i no startup file is read: the code is all there is.
+		u.ReadOnly = hasC && !p.odd && !changed && !hasFlag(p, "-l", "-i", "--login", "--rcfile", "--init-file")
+	}
+	j.use(u)
+	if !hasC && p.odd {
+		j.guess(w, sc, c, u.Name, args)
+	}
+	switch {
+	case hasC:
+		if len(p.operands) == 0 {
+			return shell.Stream{}
+		}
+		arg0, rest := u.Name, []string(nil)
+		if len(p.operands) > 1 {
+			arg0, rest = p.operands[1], p.operands[2:]
+		}
+		return w.Source(sc.Fresh(u.Name, arg0, rest).WithStdin(c.Stdin), p.operands[0], c.Span)
+	case len(p.operands) > 0 && !stdinOption(p):
+		inner := sc.Fresh(u.Name, p.operands[0], p.operands[1:])
+		return w.Run(inner, w.Content(sc, p.operands[0]), c.Span)
+	default:
+		return w.Run(sc.Fresh(u.Name, u.Name, p.operands), c.Stdin, c.Span)
+	}
+}
+
+func stdinOption(p parsed) bool { _, ok := p.given("-s"); return ok }
+
+// env judges env, sudo and doas: options, then NAME=VALUE, then a command.
+func (j *Judge) env(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
+	p := spec.parse(args)
+	u.Options = append(u.Options, p.options...)
+	changed := false
+	inner := sc.Sub().Under(u.Name)
+	if d, ok := j.dir(spec, p.options); ok {
+		inner = inner.In(shell.Clean(d, sc.Cwd()))
+	}
+	rest := p.operands
+	if o, ok := p.given("-S", "--split-string"); ok {
+		// env -S splits its value into the front of the command line.
+		w.Source(inner, o.Value+" "+quoteAll(rest), c.Span)
+		u.Operands = rest
+		j.use(u)
+		return shell.Stream{}
+	}
+	for len(rest) > 0 {
+		name, value, ok := strings.Cut(rest[0], "=")
+		if !ok || name == "" || strings.ContainsAny(name, "/ ") {
+			break
+		}
+		w.Variable(sc, name, value)
+		if shell.Known(name) {
+			inner.Set(name, value)
+		}
+		changed = true
+		rest = rest[1:]
+	}
+	u.Operands = p.operands[:len(p.operands)-len(rest)]
+	if p.odd {
+		j.guess(w, inner, c, u.Name, args)
+	}
+	u.ReadOnly = spec.Alone == "read" && !p.odd && !changed && !j.options(w, sc, &u, p.options)
+	if u.Name == "env" && len(rest) > 0 {
+		u.ReadOnly = !p.odd
+	}
+	j.use(u)
+	if len(rest) == 0 {
+		return shell.Stream{}
+	}
+	return w.Exec(inner, shell.Call{Argv: rest, Stdin: c.Stdin, Span: c.Span})
+}
+
+func quoteAll(args []string) string {
+	var b strings.Builder
+	for _, a := range args {
+		b.WriteString("'" + strings.ReplaceAll(a, "'", `'\''`) + "' ")
+	}
+	return b.String()
+}
+
+// su judges su, runuser and sg: -c CODE before or after the account.
+func (j *Judge) su(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
+	p := spec.parse(args)
+	u.Options, u.Operands = p.options, p.operands
+	j.use(u)
+	if o, ok := p.given("-c", "--command", "--session-command"); ok {
+		return w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(c.Stdin), o.Value, c.Span)
+	}
+	if _, ok := p.given("-u"); ok && u.Name == "runuser" && len(p.operands) > 0 {
+		return w.Exec(sc.Under(u.Name), shell.Call{Argv: p.operands, Stdin: c.Stdin, Span: c.Span})
+	}
+	if u.Name == "sg" {
+		j.guess(w, sc, c, u.Name, args)
+		return shell.Stream{}
+	}
+	if !c.Stdin.Inherit {
+		return w.Run(sc.Fresh(u.Name, "sh", nil), c.Stdin, c.Span)
+	}
+	return shell.Stream{}
+}
+
+// xargs judges the command with what standard input adds to it.
+func (j *Judge) xargs(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
+	p := spec.parse(args)
+	u.Options = p.options
+	changed := j.options(w, sc, &u, p.options)
+	if p.odd {
+		j.guess(w, sc, c, u.Name, args)
+	}
+	u.ReadOnly = !p.odd && !changed
+	j.use(u)
+	argv := p.operands
+	if len(argv) == 0 {
+		argv = []string{"echo"}
+	}
+	var added []string
+	switch s := c.Stdin; {
+	case s.Fetched:
+		added = []string{string(shell.HoleFetched)}
+	case s.Known:
+		added = strings.FieldsFunc(strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(s.Text), func(r rune) bool {
+			return r == ' ' || r == '\n' || r == '\t' || r == 0xe000
+		})
+		if len(added) > 256 {
+			added = []string{string(shell.HoleFields)}
+		}
+	case s.Decoded:
+		added = []string{string(shell.HoleDecoded)}
+	case len(s.Listing) > 0:
+		added = s.Listing
+	default:
+		added = []string{string(shell.HoleOutput)}
+	}
+	mark := ""
+	for _, o := range p.options {
+		switch o.Name {
+		case "-I", "-J", "-R":
+			mark = o.Value
+		case "-i", "--replace":
+			if mark = o.Value; mark == "" {
+				mark = "{}"
+			}
+		}
+	}
+	inner := sc.Under(u.Name).WithStdin(shell.Stream{Known: true})
+	if mark == "" {
+		return w.Exec(inner, shell.Call{Argv: append(slices.Clip(argv), added...), Stdin: shell.Stream{Known: true}, Span: c.Span})
+	}
+	for _, a := range added {
+		one := make([]string, len(argv))
+		for i := range argv {
+			one[i] = strings.ReplaceAll(argv[i], mark, a)
+		}
+		w.Exec(inner, shell.Call{Argv: one, Stdin: shell.Stream{Known: true}, Span: c.Span})
+	}
+	return shell.Stream{}
+}
+
+// find judges actions, and what it lists.
+func (j *Judge) find(w *shell.Walker, sc *shell.Scope, c shell.Call, u Use, args []string) shell.Stream {
+	i := 0
+	for i < len(args) && (args[i] == "-H" || args[i] == "-L" || args[i] == "-P" || strings.HasPrefix(args[i], "-O") || args[i] == "-D") {
+		if args[i] == "-D" {
+			i++
+		}
+		i++
+	}
+	var roots []string
+	for i < len(args) && (args[i] == "" || args[i][0] != '-') && args[i] != "(" && args[i] != "!" && args[i] != ")" && args[i] != "," {
+		roots = append(roots, args[i])
+		i++
+	}
+	if len(roots) == 0 {
+		roots = []string{"."}
+	}
+	u.Operands = roots
+	for _, r := range roots {
+		u.Accesses = append(u.Accesses, Access{Action: Read, Path: shell.Clean(r, sc.Cwd())})
+	}
+	e := findExpr(args[min(i, len(args)):])
+	u.ReadOnly = !e.odd
+	for _, o := range e.options {
+		u.Options = append(u.Options, Option{Name: o, Known: true})
+	}
+	targets := make([]string, len(roots))
+	for n, r := range roots {
+		targets[n] = e.target(r, sc)
+	}
+	for _, f := range e.writes {
+		u.ReadOnly = false
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(f, sc.Cwd())})
+	}
+	if e.delete {
+		u.ReadOnly = false
+		for _, t := range targets {
+			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: shell.Clean(t, sc.Cwd()), Tree: !e.narrow})
+		}
+	}
+	j.use(u)
+	for _, cmd := range e.commands {
+		inner := sc.Under("find")
+		if cmd.dir {
+			inner = inner.In("")
+		}
+		used := false
+		for _, t := range targets {
+			argv := make([]string, len(cmd.argv))
+			for n, a := range cmd.argv {
+				used = used || strings.Contains(a, "{}")
+				argv[n] = strings.ReplaceAll(a, "{}", t)
+			}
+			w.Exec(inner, shell.Call{Argv: argv, Stdin: shell.Stream{Known: true}, Span: c.Span})
+			if !used {
+				break
+			}
+		}
+	}
+	return shell.Stream{Listing: targets}
+}

@@ -1,0 +1,649 @@
+package shell
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+const maxChoices = 24 // combinations of alternative values that are tried
+
+// expander turns words into values. Substitutions inside are judged once; a
+// variable with several possible values makes next yield one round for each
+// combination.
+type expander struct {
+	w       *Walker
+	sc      *Scope
+	choice  map[string]int
+	count   map[string]int
+	order   []string
+	rounds  int
+	outputs map[syntax.Node]Stream
+}
+
+func (w *Walker) expander(sc *Scope) *expander { return &expander{w: w, sc: sc} }
+
+// next moves to the next combination of alternative values.
+func (x *expander) next() bool {
+	if len(x.order) == 0 {
+		return false
+	}
+	total := 1
+	for _, n := range x.order {
+		total *= x.count[n]
+		if total > maxChoices {
+			if x.rounds >= maxChoices {
+				return false
+			}
+			break
+		}
+	}
+	x.rounds++
+	if total > maxChoices && x.rounds == maxChoices {
+		for _, n := range x.order {
+			x.choice[n] = -1 // any: the value is not known
+		}
+		return true
+	}
+	for _, n := range x.order {
+		x.choice[n]++
+		if x.choice[n] < x.count[n] {
+			return true
+		}
+		x.choice[n] = 0
+	}
+	return false
+}
+
+// value returns the value of a variable in this round.
+func (x *expander) value(name string) string {
+	values := x.sc.get(name)
+	if len(values) == 1 {
+		return values[0]
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	if x.choice == nil {
+		x.choice, x.count = map[string]int{}, map[string]int{}
+	}
+	if _, seen := x.count[name]; !seen {
+		x.count[name] = len(values)
+		x.order = append(x.order, name)
+	}
+	i := x.choice[name]
+	if i < 0 || i >= len(values) {
+		return string(HoleFields)
+	}
+	return values[i]
+}
+
+// words returns the possible values of a word that is not split.
+func (w *Walker) words(sc *Scope, word *syntax.Word) []string {
+	x := w.expander(sc)
+	values := []string{x.word(word)}
+	for x.next() {
+		values = union(values, []string{x.word(word)})
+	}
+	return values
+}
+
+// word expands a word that is not split; its first alternative only.
+func (w *Walker) word(sc *Scope, word *syntax.Word) string {
+	v := w.words(sc, word)
+	if len(v) > 1 {
+		return string(HoleFields)
+	}
+	return v[0]
+}
+
+func (w *Walker) fields(sc *Scope, word *syntax.Word) []string {
+	x := w.expander(sc)
+	out := x.fields(word)
+	for x.next() {
+		out = append(out, x.fields(word)...)
+		if len(out) > maxFields {
+			return []string{string(HoleFields)}
+		}
+	}
+	return out
+}
+
+// builder collects the fields of one word.
+type builder struct {
+	cur    strings.Builder
+	has    bool // the current field exists, even if empty
+	fields []string
+	split  bool
+	ifs    string
+}
+
+func (b *builder) add(s string, quoted bool) {
+	if quoted || s != "" {
+		b.has = true
+	}
+	if b.cur.Len()+len(s) > maxValue {
+		b.cur.Reset()
+		s = string(HoleText)
+	}
+	b.cur.WriteString(s)
+}
+
+func (b *builder) flush() {
+	if b.has && len(b.fields) < maxFields {
+		b.fields = append(b.fields, b.cur.String())
+	}
+	b.cur.Reset()
+	b.has = false
+}
+
+// unquoted adds an expansion's result that the shell splits.
+func (b *builder) unquoted(s string) {
+	if !b.split {
+		b.add(s, false)
+		return
+	}
+	if s == string(HoleText) {
+		s = string(HoleFields)
+	}
+	start := 0
+	for i, r := range s {
+		if strings.ContainsRune(b.ifs, r) {
+			b.add(globbed(s[start:i]), false)
+			b.flush()
+			start = i + utf8.RuneLen(r)
+		}
+	}
+	b.add(globbed(s[start:]), false)
+}
+
+// globbed marks the pattern characters of text that is subject to file name
+// expansion.
+func globbed(s string) string {
+	if !strings.ContainsAny(s, "*?[") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '*':
+			b.WriteByte(HoleStar)
+		case '?':
+			b.WriteByte(HoleChar)
+		case '[':
+			if j := bracketEnd(s, i); j > 0 {
+				b.WriteByte(HoleChar)
+				i = j
+				continue
+			}
+			b.WriteByte(c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+func bracketEnd(s string, i int) int {
+	j := i + 1
+	if j < len(s) && (s[j] == '!' || s[j] == '^') {
+		j++
+	}
+	if j < len(s) && s[j] == ']' {
+		j++
+	}
+	for ; j < len(s); j++ {
+		switch s[j] {
+		case ']':
+			return j
+		case '/', ' ', '\n':
+			return -1
+		}
+	}
+	return -1
+}
+
+func (x *expander) word(word *syntax.Word) string {
+	if word == nil {
+		return ""
+	}
+	b := &builder{ifs: " \t\n"}
+	x.parts(b, word.Parts, true)
+	b.has = true
+	b.flush()
+	return strings.Join(b.fields, " ")
+}
+
+// fields expands a word into the words the shell would make of it.
+func (x *expander) fields(word *syntax.Word) []string {
+	if word == nil {
+		return nil
+	}
+	var out []string
+	for _, w := range x.braces(word) {
+		b := &builder{split: true, ifs: " \t\n"}
+		if ifs := x.sc.get("IFS"); len(ifs) == 1 && Known(ifs[0]) {
+			b.ifs = ifs[0]
+		}
+		x.parts(b, w.Parts, true)
+		b.flush()
+		out = append(out, b.fields...)
+		if len(out) > maxFields {
+			return []string{string(HoleFields)}
+		}
+	}
+	return out
+}
+
+// braces performs brace expansion.
+func (x *expander) braces(word *syntax.Word) []*syntax.Word {
+	curly := false
+	for _, p := range word.Parts {
+		if l, ok := p.(*syntax.Lit); ok && strings.Contains(l.Value, "{") {
+			curly = true
+		}
+	}
+	if !curly {
+		return []*syntax.Word{word}
+	}
+	cp := *word
+	if !syntax.SplitBraces(&cp) {
+		return []*syntax.Word{word}
+	}
+	return x.alternatives(&cp, 0)
+}
+
+func (x *expander) alternatives(word *syntax.Word, depth int) []*syntax.Word {
+	if depth > 16 {
+		x.w.limit(x.sc, x.w.here())
+		return []*syntax.Word{word}
+	}
+	for i, p := range word.Parts {
+		br, ok := p.(*syntax.BraceExp)
+		if !ok {
+			continue
+		}
+		var out []*syntax.Word
+		for _, e := range x.elements(br, depth) {
+			parts := make([]syntax.WordPart, 0, len(word.Parts)+len(e.Parts))
+			parts = append(append(append(parts, word.Parts[:i]...), e.Parts...), word.Parts[i+1:]...)
+			out = append(out, x.alternatives(&syntax.Word{Parts: parts}, depth+1)...)
+			if len(out) > maxFields {
+				x.w.limit(x.sc, x.w.here())
+				break
+			}
+		}
+		return out
+	}
+	return []*syntax.Word{word}
+}
+
+func (x *expander) elements(br *syntax.BraceExp, depth int) []*syntax.Word {
+	if !br.Sequence {
+		var out []*syntax.Word
+		for _, e := range br.Elems {
+			out = append(out, x.alternatives(e, depth+1)...)
+		}
+		return out
+	}
+	lit := func(s string) *syntax.Word {
+		return &syntax.Word{Parts: []syntax.WordPart{&syntax.Lit{Value: s}}}
+	}
+	from, to := br.Elems[0].Lit(), br.Elems[1].Lit()
+	a, err1 := strconv.Atoi(from)
+	b, err2 := strconv.Atoi(to)
+	if err1 != nil || err2 != nil {
+		if len(from) != 1 || len(to) != 1 {
+			return []*syntax.Word{lit(string(HoleText))}
+		}
+		var out []*syntax.Word
+		lo, hi := min(from[0], to[0]), max(from[0], to[0])
+		for c := int(lo); c <= int(hi) && c < 0x7f; c++ {
+			out = append(out, lit(string(rune(c))))
+		}
+		return out
+	}
+	if d := max(a, b) - min(a, b); d > 16 || d < 0 {
+		return []*syntax.Word{lit(string(HoleText))}
+	}
+	var out []*syntax.Word
+	for n := min(a, b); n <= max(a, b); n++ {
+		out = append(out, lit(fmt.Sprint(n)))
+	}
+	return out
+}
+
+func (x *expander) parts(b *builder, parts []syntax.WordPart, first bool) {
+	for i, p := range parts {
+		if x.w.done {
+			return
+		}
+		switch p := p.(type) {
+		case *syntax.Lit:
+			v := p.Value
+			if first && i == 0 && strings.HasPrefix(v, "~") {
+				v = x.tilde(b, v, len(parts) == 1)
+			}
+			x.literal(b, v)
+		case *syntax.SglQuoted:
+			v := p.Value
+			if p.Dollar {
+				v = ansiC(v)
+			}
+			b.add(inert(v), true)
+		case *syntax.DblQuoted:
+			x.double(b, p.Parts)
+		case *syntax.ParamExp:
+			x.param(b, p, false)
+		case *syntax.CmdSubst:
+			b.unquoted(x.subst(p, p.Stmts))
+		case *syntax.ArithmExp:
+			b.add(x.w.arithValueIn(x, p.X), false)
+		case *syntax.ProcSubst:
+			b.add(x.process(p), true)
+		case *syntax.ExtGlob:
+			b.add(string(HoleStar), false)
+		case *syntax.BraceExp:
+			b.add(string(HoleText), false)
+		default:
+			x.w.report(x.sc, FactParse, "a word part that is not known here", x.w.span(p))
+			b.add(string(HoleFields), false)
+		}
+	}
+}
+
+// tilde expands ~ and ~user in front of a word and returns what is left.
+func (x *expander) tilde(b *builder, v string, whole bool) string {
+	end := strings.IndexByte(v, '/')
+	if end < 0 {
+		end = len(v)
+		if !whole {
+			return v
+		}
+	}
+	switch user := v[1:end]; user {
+	case "":
+		home := x.value("HOME")
+		b.add(home, true)
+	case "root":
+		b.add("/root", true)
+	case "+", "-":
+		b.add("/\x01", true)
+	default:
+		if strings.ContainsAny(user, `\'"$*?[`) {
+			return v
+		}
+		b.add("/home/"+user, true)
+	}
+	return v[end:]
+}
+
+// literal adds unquoted text: backslashes quote, pattern characters are live.
+func (x *expander) literal(b *builder, v string) {
+	if !strings.ContainsAny(v, `\*?[`) {
+		b.add(v, false)
+		return
+	}
+	var out strings.Builder
+	for i := 0; i < len(v); i++ {
+		switch c := v[i]; c {
+		case '\\':
+			i++
+			if i < len(v) && v[i] != '\n' {
+				out.WriteByte(v[i])
+			}
+		case '*':
+			out.WriteByte(HoleStar)
+		case '?':
+			out.WriteByte(HoleChar)
+		case '[':
+			if j := bracketEnd(v, i); j > 0 {
+				out.WriteByte(HoleChar)
+				i = j
+				continue
+			}
+			out.WriteByte(c)
+		default:
+			out.WriteByte(c)
+		}
+	}
+	b.add(out.String(), true)
+}
+
+// double adds the inside of double quotes, which is split only by "$@".
+func (x *expander) double(b *builder, parts []syntax.WordPart) {
+	if len(parts) == 0 {
+		b.add("", true)
+		return
+	}
+	for _, p := range parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			b.add(unescape(p.Value, false), true)
+		case *syntax.ParamExp:
+			if p.Excl || !x.spreads(b, p) {
+				x.param(b, p, true)
+			}
+		default:
+			b.add(x.quoted([]syntax.WordPart{p}, false), true)
+		}
+	}
+}
+
+// spreads handles "$@" and "${a[@]}": every element is a word of its own.
+func (x *expander) spreads(b *builder, p *syntax.ParamExp) bool {
+	list, ok := x.elementsOf(p)
+	if !ok {
+		return false
+	}
+	for i, v := range list {
+		if i > 0 {
+			b.flush()
+		}
+		b.add(v, true)
+	}
+	return true
+}
+
+// quoted expands parts inside double quotes or a here-document.
+func (x *expander) quoted(parts []syntax.WordPart, heredoc bool) string {
+	b := &builder{}
+	for _, p := range parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			b.add(unescape(p.Value, heredoc), true)
+		case *syntax.ParamExp:
+			x.param(b, p, true)
+		case *syntax.CmdSubst:
+			b.add(x.subst(p, p.Stmts), true)
+		case *syntax.ArithmExp:
+			b.add(x.w.arithValueIn(x, p.X), true)
+		case *syntax.SglQuoted:
+			b.add(inert(p.Value), true)
+		case *syntax.DblQuoted:
+			b.add(x.quoted(p.Parts, heredoc), true)
+		default:
+			x.w.report(x.sc, FactParse, "a word part that is not known here", x.w.span(p))
+			b.add(string(HoleText), true)
+		}
+	}
+	return b.cur.String()
+}
+
+func unescape(v string, heredoc bool) string {
+	if !strings.Contains(v, `\`) {
+		return v
+	}
+	var out strings.Builder
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' || i+1 >= len(v) {
+			out.WriteByte(v[i])
+			continue
+		}
+		switch c := v[i+1]; {
+		case c == '\n':
+			i++
+		case c == '$' || c == '`' || c == '\\' || c == '"' && !heredoc:
+			out.WriteByte(c)
+			i++
+		default:
+			out.WriteByte('\\')
+		}
+	}
+	return out.String()
+}
+
+// subst judges a command substitution and returns its value.
+func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
+	s, seen := x.outputs[n]
+	if !seen {
+		if x.w.depth >= maxDepth {
+			x.w.limit(x.sc, x.w.here())
+			return string(HoleText)
+		}
+		x.w.depth++
+		at := x.w.at
+		sub := x.sc.Sub()
+		sub.stdin = Stream{Inherit: true}
+		s = x.w.stmts(sub, stmts)
+		s.Script = s.Script || x.w.generatedBy(sub, stmts)
+		if len(stmts) == 1 && stmts[0].Cmd == nil && len(stmts[0].Redirs) == 1 && stmts[0].Redirs[0].Op == syntax.RdrIn {
+			s = x.w.content(x.sc, x.w.word(x.sc, stmts[0].Redirs[0].Word)) // $(<file)
+		}
+		x.w.at = at
+		x.w.depth--
+		if x.outputs == nil {
+			x.outputs = map[syntax.Node]Stream{}
+		}
+		x.outputs[n] = s
+	}
+	switch {
+	case s.Known:
+		return strings.TrimRight(s.Text, "\n")
+	case s.Fetched:
+		return string(HoleFetched)
+	case s.Decoded:
+		return string(HoleDecoded)
+	case s.Script:
+		return string(HoleScript)
+	case s.Plain:
+		return string(HoleText)
+	}
+	return string(HoleOutput)
+}
+
+func (w *Walker) generatedBy(sc *Scope, stmts []*syntax.Stmt) bool {
+	if len(stmts) != 1 {
+		return false
+	}
+	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Assigns) > 0 {
+		return false
+	}
+	var argv []string
+	for _, a := range c.Args {
+		lit := a.Lit()
+		if lit == "" {
+			return false
+		}
+		argv = append(argv, lit)
+	}
+	return generated(argv)
+}
+
+// process judges a process substitution. The value is a path that no other
+// file has; what is known of its content is kept under it.
+func (x *expander) process(p *syntax.ProcSubst) string {
+	x.w.steps++
+	sub := x.sc.Sub()
+	sub.spread = true
+	if p.Op == syntax.CmdOut {
+		sub.stdin = Stream{}
+	} else {
+		sub.stdin = Stream{Inherit: true}
+	}
+	at := x.w.at
+	s := x.w.stmts(sub, p.Stmts)
+	s.Script = x.w.generatedBy(sub, p.Stmts)
+	x.w.at = at
+	path := fmt.Sprintf("/dev/fd/p%d", x.w.steps)
+	if !s.Known && !s.Fetched && !s.Decoded && !s.Script {
+		s = Stream{} // opaque when run
+	}
+	x.sc.shared.files[path] = File{Content: s}
+	return path
+}
+
+// ansiC decodes the inside of $'...'.
+func ansiC(v string) string {
+	if !strings.Contains(v, `\`) {
+		return v
+	}
+	var out strings.Builder
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' || i+1 >= len(v) {
+			out.WriteByte(v[i])
+			continue
+		}
+		i++
+		n := escape(&out, v[i:], true)
+		i += n - 1
+	}
+	return out.String()
+}
+
+// escape writes the character that the escape at the start of s (without its
+// backslash) stands for, and returns how many bytes of s it took.
+func escape(out *strings.Builder, s string, ansi bool) int {
+	simple := map[byte]byte{'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': '\n', 'r': 13, 't': '\t', 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
+	if c, ok := simple[s[0]]; ok {
+		out.WriteByte(c)
+		return 1
+	}
+	digits := func(from, most int, set string) (int, string) {
+		n := from
+		for n < len(s) && n < from+most && strings.IndexByte(set, s[n]) >= 0 {
+			n++
+		}
+		return n, s[from:n]
+	}
+	const hex = "0123456789abcdefABCDEF"
+	switch s[0] {
+	case 'x':
+		if n, d := digits(1, 2, hex); d != "" {
+			v, _ := strconv.ParseUint(d, 16, 8)
+			out.WriteByte(byte(v))
+			return n
+		}
+	case 'u', 'U':
+		most := 4
+		if s[0] == 'U' {
+			most = 8
+		}
+		if n, d := digits(1, most, hex); d != "" {
+			v, _ := strconv.ParseUint(d, 16, 32)
+			out.WriteRune(rune(min(v, 0x10ffff)))
+			return n
+		}
+	case 'c':
+		if ansi && len(s) > 1 {
+			out.WriteByte(s[1] & 0x1f)
+			return 2
+		}
+	case '0', '1', '2', '3', '4', '5', '6', '7':
+		most := 3
+		if !ansi && s[0] == '0' {
+			most = 4
+		}
+		n, d := digits(0, most, "01234567")
+		v, _ := strconv.ParseUint(d, 8, 32)
+		out.WriteByte(byte(v))
+		return n
+	}
+	out.WriteByte('\\')
+	out.WriteByte(s[0])
+	return 1
+}

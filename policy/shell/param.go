@@ -1,0 +1,420 @@
+package shell
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"mvdan.cc/sh/v3/pattern"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// elementsOf returns the list behind $@, $*, ${a[@]} and ${a[*]}, with its
+// slice applied.
+func (x *expander) elementsOf(p *syntax.ParamExp) ([]string, bool) {
+	if p.Param == nil || p.Length || p.Excl || p.Exp != nil || p.Repl != nil || p.Names != 0 {
+		return nil, false
+	}
+	name := p.Param.Value
+	var list []string
+	switch {
+	case name == "@" || name == "*":
+		list = x.sc.args
+	case p.Index != nil && wholeArray(p.Index):
+		l, ok := x.sc.array(name)
+		if !ok {
+			v := x.value(name)
+			if v == string(HoleMaybe) {
+				v = string(HoleFields)
+			}
+			l = []string{v}
+		}
+		list = l
+	default:
+		return nil, false
+	}
+	if p.Slice == nil {
+		return list, true
+	}
+	from, ok1 := number(x.w.arithValueIn(x, p.Slice.Offset))
+	length, ok2 := len(list), true
+	if p.Slice.Length != nil {
+		length, ok2 = number(x.w.arithValueIn(x, p.Slice.Length))
+	}
+	for _, v := range list {
+		if Has(v, HoleFields) {
+			return []string{string(HoleFields)}, true
+		}
+	}
+	if name == "@" || name == "*" {
+		list = append([]string{x.sc.arg0}, list...)
+	}
+	if !ok1 || !ok2 || length < 0 {
+		return []string{string(HoleFields)}, true
+	}
+	if from < 0 {
+		from += len(list)
+	}
+	if from < 0 || from > len(list) {
+		return nil, true
+	}
+	return list[from:min(len(list), from+min(length, len(list)))], true
+}
+
+func wholeArray(index syntax.ArithmExpr) bool {
+	w, ok := index.(*syntax.Word)
+	if !ok {
+		return false
+	}
+	lit := w.Lit()
+	return lit == "@" || lit == "*"
+}
+
+// param adds a parameter expansion.
+func (x *expander) param(b *builder, p *syntax.ParamExp, quoted bool) {
+	emit := b.unquoted
+	if quoted {
+		emit = func(s string) { b.add(s, true) }
+	}
+	if p.Param == nil || p.NestedParam != nil || p.Flags != nil || p.Width || p.IsSet || len(p.Modifiers) > 0 {
+		x.w.report(x.sc, FactParse, "an expansion that is not known here", x.w.span(p))
+		emit(string(HoleFields))
+		return
+	}
+	name := p.Param.Value
+	if p.Index != nil && !wholeArray(p.Index) {
+		x.w.arith(x.sc, p.Index)
+	}
+	if list, ok := x.elementsOf(p); ok {
+		for i, v := range list {
+			if i > 0 {
+				if quoted {
+					b.add(" ", true)
+				} else {
+					b.flush()
+				}
+			}
+			emit(v)
+		}
+		return
+	}
+	switch {
+	case p.Names != 0:
+		emit(string(HoleFields))
+		return
+	case p.Length:
+		if v := x.base(p); Known(v) && p.Index == nil {
+			emit(strconv.Itoa(len([]rune(v))))
+			return
+		}
+		emit(string(HoleText))
+		return
+	}
+	v := x.base(p)
+	if p.Excl {
+		v = x.indirect(v)
+	}
+	switch {
+	case p.Slice != nil:
+		v = x.slice(v, p.Slice)
+	case p.Repl != nil:
+		v = x.replace(v, p.Repl)
+	case p.Exp != nil:
+		v = x.expansion(v, name, p.Exp, quoted, b)
+	}
+	emit(v)
+}
+
+// base is the plain value of the parameter.
+func (x *expander) base(p *syntax.ParamExp) string {
+	name := p.Param.Value
+	switch name {
+	case "0":
+		return x.sc.arg0
+	case "@", "*":
+		return strings.Join(x.sc.args, " ")
+	case "#":
+		for _, a := range x.sc.args {
+			if Has(a, HoleFields) {
+				return string(HoleText)
+			}
+		}
+		return strconv.Itoa(len(x.sc.args))
+	case "?", "$", "!", "-":
+		return string(HoleText)
+	}
+	if n, err := strconv.Atoi(name); err == nil {
+		for i := 0; i < len(x.sc.args) && i < n; i++ {
+			if Has(x.sc.args[i], HoleFields) {
+				return string(HoleText)
+			}
+		}
+		if n > len(x.sc.args) {
+			return ""
+		}
+		return x.sc.args[n-1]
+	}
+	if p.Index != nil {
+		if list, ok := x.sc.array(name); ok {
+			if wholeArray(p.Index) {
+				return strings.Join(list, " ")
+			}
+			i, ok := number(x.w.arithValueIn(x, p.Index))
+			if ok && i < 0 {
+				i += len(list)
+			}
+			if ok && i >= 0 && i < len(list) && allKnown(list) {
+				return list[i]
+			}
+			return string(HoleText)
+		}
+		if v, set := x.sc.lookup(x.sc.resolve(name)); set && v.set {
+			if i, ok := number(x.w.arithValueIn(x, p.Index)); ok && i == 0 {
+				return x.value(name)
+			}
+			return string(HoleText)
+		}
+		return string(HoleMaybe)
+	}
+	return x.value(name)
+}
+
+// indirect follows ${!v}.
+func (x *expander) indirect(v string) string {
+	if !Known(v) {
+		return string(HoleText)
+	}
+	if syntax.ValidName(v) {
+		return x.value(v)
+	}
+	if n, err := strconv.Atoi(v); err == nil && n >= 0 {
+		return x.base(&syntax.ParamExp{Param: &syntax.Lit{Value: v}})
+	}
+	x.w.hidden(x.sc, v)
+	return string(HoleText)
+}
+
+func (x *expander) slice(v string, s *syntax.Slice) string {
+	from, ok1 := number(x.w.arithValueIn(x, s.Offset))
+	runes := []rune(v)
+	length, ok2 := len(runes), true
+	if s.Length != nil {
+		length, ok2 = number(x.w.arithValueIn(x, s.Length))
+	}
+	unknown := string(HoleText)
+	if Has(v, HoleMaybe) {
+		unknown = string(HoleMaybe)
+	}
+	if !ok1 || !ok2 {
+		return unknown
+	}
+	if Known(v) {
+		if from < 0 {
+			from += len(runes)
+		}
+		if from < 0 || from > len(runes) {
+			return ""
+		}
+		end := from + min(length, len(runes)-from)
+		if length < 0 {
+			end = len(runes) + length
+		}
+		if end < from {
+			return ""
+		}
+		return string(runes[from:end])
+	}
+	known := strings.IndexAny(v, holes)
+	if from >= 0 && length >= 0 && length <= len(runes) && s.Length != nil && from+length <= known && from <= known {
+		return v[from : from+length]
+	}
+	return unknown
+}
+
+// rawPattern returns a pattern word as written, when it is all literal.
+func (x *expander) rawPattern(w *syntax.Word) (string, bool) {
+	if w == nil {
+		return "", true
+	}
+	var out strings.Builder
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			out.WriteString(p.Value)
+		default:
+			v := x.word(&syntax.Word{Parts: []syntax.WordPart{p}})
+			if Has(v, HoleStar) && strings.Trim(strings.ReplaceAll(v, "\x03", ""), holes) == strings.ReplaceAll(v, "\x03", "") && !Has(v, HoleChar) {
+				out.WriteString(strings.ReplaceAll(v, "\x03", "*"))
+				continue
+			}
+			if !Known(v) {
+				return "", false
+			}
+			out.WriteString(pattern.QuoteMeta(v, 0))
+		}
+	}
+	return out.String(), true
+}
+
+func compile(pat string, mode pattern.Mode, wrap func(string) string) (*regexp.Regexp, bool) {
+	if len(pat) > 1024 {
+		return nil, false
+	}
+	expr, err := pattern.Regexp(pat, mode)
+	if err != nil {
+		return nil, false
+	}
+	re, err := regexp.Compile(wrap(expr))
+	return re, err == nil
+}
+
+func (x *expander) replace(v string, r *syntax.Replace) string {
+	with := x.word(r.With)
+	raw, ok := x.rawPattern(r.Orig)
+	if !ok || !Known(v) || len(v) > 4096 {
+		if Has(v, HoleMaybe) {
+			return string(HoleMaybe)
+		}
+		return string(HoleText)
+	}
+	prefix, suffix := "(?s)", ""
+	switch {
+	case strings.HasPrefix(raw, "#") && !r.All:
+		prefix, raw = "(?s)^", raw[1:]
+	case strings.HasPrefix(raw, "%") && !r.All:
+		suffix, raw = "$", raw[1:]
+	}
+	re, ok := compile(raw, 0, func(e string) string { return prefix + "(?:" + strings.TrimPrefix(e, "(?s)") + ")" + suffix })
+	if !ok || raw == "" {
+		return string(HoleText)
+	}
+	first := true
+	out := re.ReplaceAllStringFunc(v, func(m string) string {
+		if !r.All && !first || m == "" {
+			return m
+		}
+		first = false
+		return with
+	})
+	if len(out) > maxValue {
+		return string(HoleText)
+	}
+	return out
+}
+
+func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b *builder) string {
+	maybe := v == string(HoleMaybe)
+	switch e.Op {
+	case syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AssignUnset, syntax.AssignUnsetOrNull:
+		word := x.word(e.Word)
+		if maybe || v == "" && (e.Op == syntax.DefaultUnsetOrNull || e.Op == syntax.AssignUnsetOrNull) {
+			if (e.Op == syntax.AssignUnset || e.Op == syntax.AssignUnsetOrNull) && syntax.ValidName(name) {
+				x.w.assigned(x.sc, name, false, word)
+				x.sc.set(name, word)
+			}
+			return word
+		}
+		return v
+	case syntax.ErrorUnset, syntax.ErrorUnsetOrNull:
+		x.word(e.Word)
+		if maybe {
+			return string(HoleText)
+		}
+		return v
+	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
+		word := x.word(e.Word)
+		switch {
+		case maybe:
+			return string(HoleMaybe)
+		case v == "" && e.Op == syntax.AlternateUnsetOrNull:
+			return ""
+		}
+		return word
+	case syntax.RemSmallPrefix, syntax.RemLargePrefix, syntax.RemSmallSuffix, syntax.RemLargeSuffix:
+		return x.trim(v, e)
+	case syntax.UpperAll, syntax.LowerAll, syntax.UpperFirst, syntax.LowerFirst:
+		if e.Word != nil && len(e.Word.Parts) > 0 {
+			x.word(e.Word)
+			return string(HoleText)
+		}
+		return recase(v, e.Op)
+	case syntax.OtherParamOps:
+		op := ""
+		if e.Word != nil {
+			op = e.Word.Lit()
+		}
+		switch op {
+		case "U":
+			return strings.ToUpper(v)
+		case "u":
+			return recase(v, syntax.UpperFirst)
+		case "L":
+			return strings.ToLower(v)
+		case "E":
+			if Known(v) {
+				return inert(ansiC(v))
+			}
+		case "P":
+			x.w.hidden(x.sc, v)
+		}
+		return string(HoleText)
+	}
+	x.w.report(x.sc, FactParse, "an expansion that is not known here", x.w.here())
+	return string(HoleFields)
+}
+
+func recase(v string, op syntax.ParExpOperator) string {
+	r := []rune(v)
+	for i, c := range r {
+		switch op {
+		case syntax.UpperAll, syntax.UpperFirst:
+			r[i] = unicode.ToUpper(c)
+		default:
+			r[i] = unicode.ToLower(c)
+		}
+		if op == syntax.UpperFirst || op == syntax.LowerFirst {
+			break
+		}
+	}
+	return string(r)
+}
+
+func (x *expander) trim(v string, e *syntax.Expansion) string {
+	raw, ok := x.rawPattern(e.Word)
+	if !ok || !Known(v) || len(v) > 4096 {
+		if Has(v, HoleMaybe) {
+			return string(HoleMaybe)
+		}
+		return string(HoleText)
+	}
+	re, ok := compile(raw, pattern.EntireString, func(s string) string { return s })
+	if !ok {
+		return string(HoleText)
+	}
+	runes := []rune(v)
+	cut := func(n int, prefix bool) (string, bool) {
+		if prefix {
+			return string(runes[n:]), re.MatchString(string(runes[:n]))
+		}
+		return string(runes[:len(runes)-n]), re.MatchString(string(runes[len(runes)-n:]))
+	}
+	if len(runes) > 512 {
+		return string(HoleText)
+	}
+	prefix := e.Op == syntax.RemSmallPrefix || e.Op == syntax.RemLargePrefix
+	if e.Op == syntax.RemSmallPrefix || e.Op == syntax.RemSmallSuffix {
+		for n := 0; n <= len(runes); n++ {
+			if rest, ok := cut(n, prefix); ok {
+				return rest
+			}
+		}
+		return v
+	}
+	for n := len(runes); n >= 0; n-- {
+		if rest, ok := cut(n, prefix); ok {
+			return rest
+		}
+	}
+	return v
+}

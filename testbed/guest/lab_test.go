@@ -1,0 +1,46 @@
+package guest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// labCache is where images are kept between test runs.
+func labCache(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("SAVEPOINT_LAB") != "1" {
+		t.Skip("needs mmdebstrap and the network: set SAVEPOINT_LAB=1")
+	}
+	if dir := os.Getenv("SAVEPOINT_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "savepoint")
+}
+
+func TestLabBuildIsCached(t *testing.T) {
+	dir := labCache(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	opts := Options{CacheDir: dir, Progress: func(s string) { t.Log(s) }}
+	first, err := Build(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Progress = func(s string) { t.Errorf("a second build did something: %s", s) }
+	start := time.Now()
+	second, err := Build(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.Cached || second.Path != first.Path {
+		t.Errorf("second build: got %+v, want the first one's image %s", second, first.Path)
+	}
+	t.Logf("%s, looked up in %v", second.Path, time.Since(start))
+}

@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Node is one node of the lab.
+type Node struct {
+	Name   string `json:"name"`
+	Online bool   `json:"online"`
+}
+
+// Status is where a lab is and how to get in. Its JSON form is a contract.
+type Status struct {
+	Running     bool   `json:"running"`
+	APIURL      string `json:"api_url"`
+	CAFile      string `json:"ca_file"`
+	TokenID     string `json:"token_id"`
+	TokenSecret string `json:"token_secret"`
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	PVEVersion  string `json:"pve_version"`
+	Network     string `json:"network"`
+	Storage     string `json:"storage"`
+	Nodes       []Node `json:"nodes"`
+	StateDir    string `json:"state_dir"`
+	Accelerator string `json:"accelerator"`
+	Config      string `json:"config"`
+	JumpAddress string `json:"jump_address"`
+	PID         int    `json:"pid"`
+}
+
+func statusFile(dir string) string { return filepath.Join(dir, "status.json") }
+
+// Read returns the state of the lab in dir. A lab that does not run, or never
+// did, is a Status with Running false.
+func Read(dir string) (Status, error) {
+	st := Status{StateDir: dir, Nodes: []Node{}}
+	running, err := held(dir)
+	if err != nil {
+		return st, err
+	}
+	raw, err := os.ReadFile(statusFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, nil
+	}
+	if err != nil {
+		return st, fmt.Errorf("read lab status: %w", err)
+	}
+	if err := json.Unmarshal(raw, &st); err != nil {
+		return st, fmt.Errorf("read lab status %s: %w; remove the file and run savepoint lab up", statusFile(dir), err)
+	}
+	st.Running = running
+	for i := range st.Nodes {
+		st.Nodes[i].Online = running
+	}
+	return st, nil
+}
+
+// writeFile replaces a file as a whole, readable by its owner only.
+func writeFile(path string, data []byte) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func lockFile(dir string) string { return filepath.Join(dir, "lab.lock") }
+
+// lock takes the lab's lock, or says that somebody holds it (ok false).
+func lock(dir string) (f *os.File, ok bool, err error) {
+	f, err = os.OpenFile(lockFile(dir), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, fmt.Errorf("open lab lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, false, nil
+	}
+	if err != nil {
+		f.Close()
+		return nil, false, fmt.Errorf("lock %s: %w", lockFile(dir), err)
+	}
+	return f, true, nil
+}
+
+// held reports whether a lab process lives.
+func held(dir string) (bool, error) {
+	if _, err := os.Stat(lockFile(dir)); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	f, ok, err := lock(dir)
+	if err != nil || !ok {
+		return !ok && err == nil, err
+	}
+	f.Close()
+	return false, nil
+}

@@ -1,0 +1,50 @@
+package pve
+
+import (
+	"strings"
+
+	"savepoint/testbed/pve/access"
+)
+
+// postTicket is POST /access/ticket.
+func postTicket(c *call) (any, error) {
+	s := c.s
+	user := c.p.Str("username")
+	if realm := c.p.Str("realm"); realm != "" && !strings.Contains(user, "@") {
+		user += "@" + realm
+	}
+	password, now := c.p.Str("password"), s.cfg.Now()
+	if err := s.access.Login(user, password); err != nil {
+		// a valid ticket of the user serves as a password, to get a fresh one
+		if owner, terr := s.access.CheckTicket(password, now); terr != nil || owner != user {
+			return nil, access.ErrUnauthenticated
+		}
+	}
+	return map[string]any{
+		"username": user, "ticket": s.access.Ticket(user, now),
+		"CSRFPreventionToken": s.access.CSRF(user, now), "cap": s.access.Capabilities(user),
+	}, nil
+}
+
+// getTicket is GET /access/ticket, which exists to draw a login page.
+func getTicket(*call) (any, error) { return nil, nil }
+
+// listDomains is GET /access/domains.
+func listDomains(*call) (any, error) {
+	return []map[string]any{
+		{"realm": "pam", "type": "pam", "comment": "Linux PAM standard authentication"},
+		{"realm": "pve", "type": "pve", "comment": "Proxmox VE authentication server"},
+	}, nil
+}
+
+// permissions is GET /access/permissions.
+func permissions(c *call) (any, error) {
+	who := c.who.name
+	if user := c.p.Str("userid"); user != "" && user != who {
+		if err := c.need("/access", "Sys.Audit"); err != nil {
+			return nil, err
+		}
+		who = user
+	}
+	return c.s.access.Permissions(who, c.p.Str("path")), nil
+}

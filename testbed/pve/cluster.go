@@ -1,0 +1,204 @@
+package pve
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// readVersion is GET /version.
+func readVersion(c *call) (any, error) {
+	release, version := c.s.cfg.release()
+	return map[string]any{"release": release, "version": version, "repoid": "0000000000000000"}, nil
+}
+
+// nextID is GET /cluster/nextid. It reserves nothing, and answers text.
+func nextID(c *call) (any, error) {
+	taken := map[int]bool{}
+	for _, id := range c.s.vmids() {
+		taken[id] = true
+	}
+	if c.p.Has("vmid") {
+		if taken[c.vmid()] {
+			return nil, badParam("vmid", "VM %d already exists", c.vmid())
+		}
+		return itoa(c.vmid()), nil
+	}
+	id := 100
+	for taken[id] {
+		id++
+	}
+	return itoa(id), nil
+}
+
+// clusterStatus is GET /cluster/status.
+func clusterStatus(c *call) (any, error) {
+	return []map[string]any{{
+		"id": "node/" + c.s.cfg.Node, "type": "node", "name": c.s.cfg.Node, "ip": "127.0.0.1",
+		"level": "", "local": 1, "nodeid": 0, "online": 1,
+	}}, nil
+}
+
+// machineFigures are the numbers of the machine the server runs on.
+type machineFigures struct {
+	uptime            int64
+	memTotal, memFree int64
+	load              [3]string
+	cpus              int
+}
+
+func readMachine() machineFigures {
+	f := machineFigures{cpus: runtime.NumCPU(), load: [3]string{"0.00", "0.00", "0.00"}}
+	var si syscall.Sysinfo_t
+	if syscall.Sysinfo(&si) == nil {
+		unit := int64(si.Unit)
+		f.uptime, f.memTotal, f.memFree = int64(si.Uptime), int64(si.Totalram)*unit, int64(si.Freeram)*unit
+	}
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		copy(f.load[:], strings.Fields(string(b)))
+	}
+	return f
+}
+
+// nodeItem is the node in lists; who may not audit it sees less.
+func (c *call) nodeItem() map[string]any {
+	s := c.s
+	out := map[string]any{"id": "node/" + s.cfg.Node, "type": "node", "node": s.cfg.Node, "status": "online", "level": ""}
+	if !c.may("/nodes/"+s.cfg.Node, "Sys.Audit") {
+		return out
+	}
+	m := readMachine()
+	total, used, _ := s.storages[0].usage()
+	for k, v := range map[string]any{
+		"uptime": m.uptime, "maxcpu": m.cpus, "cpu": 0.01, "maxmem": m.memTotal, "mem": m.memTotal - m.memFree,
+		"maxdisk": total, "disk": used,
+	} {
+		out[k] = v
+	}
+	return out
+}
+
+// listNodes is GET /nodes.
+func listNodes(c *call) (any, error) {
+	out := c.nodeItem()
+	out["ssl_fingerprint"] = c.s.print
+	return []map[string]any{out}, nil
+}
+
+// nodeStatus is GET /nodes/{node}/status.
+func nodeStatus(c *call) (any, error) {
+	s, m := c.s, readMachine()
+	total, used, avail := s.storages[0].usage()
+	_, version := s.cfg.release()
+	memory := map[string]any{"total": m.memTotal, "free": m.memFree, "used": m.memTotal - m.memFree}
+	if s.cfg.major() >= "9" {
+		memory["available"] = m.memFree
+	}
+	return map[string]any{
+		"uptime": m.uptime, "loadavg": m.load, "cpu": 0, "idle": 0, "wait": 0,
+		"memory": memory, "swap": map[string]any{"total": 0, "free": 0, "used": 0}, "ksm": map[string]any{"shared": 0},
+		"rootfs":         map[string]any{"total": total, "used": used, "avail": avail, "free": total - used},
+		"cpuinfo":        map[string]any{"cpus": m.cpus, "cores": m.cpus, "sockets": 1, "model": "lab", "mhz": "1000", "hvm": "1", "flags": "", "user_hz": 100},
+		"kversion":       "Linux lab",
+		"current-kernel": map[string]any{"sysname": "Linux", "release": "lab", "version": "lab", "machine": runtime.GOARCH},
+		"boot-info":      map[string]any{"mode": "legacy-bios"},
+		"pveversion":     "pve-manager/" + version + "/0000000000000000",
+	}, nil
+}
+
+// nodeTime is GET /nodes/{node}/time.
+func nodeTime(c *call) (any, error) {
+	now := c.s.cfg.Now()
+	_, offset := now.In(time.Local).Zone()
+	return map[string]any{"time": now.Unix(), "localtime": now.Unix() + int64(offset), "timezone": "Etc/UTC"}, nil
+}
+
+// listNetworks is GET /nodes/{node}/network.
+func listNetworks(c *call) (any, error) {
+	out := []map[string]any{}
+	if t := c.p.Str("type"); t != "" && t != "bridge" && t != "any_bridge" && t != "any_local_bridge" {
+		return out, nil
+	}
+	for i, b := range c.s.cfg.Bridges {
+		if !c.may("/sdn/zones/localnetwork/"+b, "SDN.Audit", "SDN.Use") {
+			continue
+		}
+		out = append(out, map[string]any{
+			"iface": b, "type": "bridge", "active": 1, "autostart": 1, "priority": 3 + i, "families": []string{"inet"},
+			"method": "static", "method6": "manual", "bridge_ports": "", "bridge_stp": "off", "bridge_fd": "0",
+			"address": "10.99.0.1", "netmask": "24", "cidr": "10.99.0.1/24",
+		})
+	}
+	return out, nil
+}
+
+// resources is GET /cluster/resources.
+func resources(c *call) (any, error) {
+	s, kind := c.s, c.p.Str("type")
+	out := []map[string]any{}
+	if kind == "" || kind == "vm" {
+		for _, id := range s.vmids() {
+			if !c.may("/vms/"+itoa(id), "VM.Audit") {
+				continue
+			}
+			if item := s.vmResource(id); item != nil {
+				out = append(out, item)
+			}
+		}
+	}
+	if kind == "" || kind == "node" {
+		node := c.nodeItem()
+		if c.may("/nodes/"+s.cfg.Node, "Sys.Audit") {
+			node["cgroup-mode"] = 2
+		}
+		out = append(out, node)
+	}
+	if kind == "" || kind == "storage" {
+		for _, st := range s.storages {
+			if c.may("/storage/"+st.ID, "Datastore.Audit") {
+				out = append(out, s.storageResource(st))
+			}
+		}
+	}
+	if zone := s.zoneResource(); c.may("/sdn/zones/localnetwork", "SDN.Audit", "SDN.Use") && (kind == "" || kind == "sdn" && s.cfg.major() < "9") {
+		out = append(out, zone)
+	}
+	return out, nil
+}
+
+// zoneResource is the one network zone that always exists.
+func (s *Server) zoneResource() map[string]any {
+	const zone = "localnetwork"
+	if s.cfg.major() >= "9" {
+		return map[string]any{
+			"id": "network/" + s.cfg.Node + "/zone/" + zone, "type": "network", "network-type": "zone",
+			"network": zone, "node": s.cfg.Node, "status": "ok",
+		}
+	}
+	return map[string]any{"id": "sdn/" + s.cfg.Node + "/" + zone, "type": "sdn", "sdn": zone, "node": s.cfg.Node, "status": "ok"}
+}
+
+func (s *Server) storageResource(st Storage) map[string]any {
+	total, used, _ := st.usage()
+	return map[string]any{
+		"id": "storage/" + s.cfg.Node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": s.cfg.Node,
+		"status": "available", "plugintype": st.Type, "shared": 0, "content": strings.Join(st.Content, ","),
+		"maxdisk": total, "disk": used,
+	}
+}
+
+// index makes the handler of a directory of the API.
+func index(key string, names ...string) func(*call) (any, error) {
+	return func(*call) (any, error) {
+		out := make([]map[string]string, len(names))
+		for i, n := range names {
+			out[i] = map[string]string{key: n}
+		}
+		return out, nil
+	}
+}

@@ -1,0 +1,130 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+var (
+	reNode    = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$`)
+	reVMID    = regexp.MustCompile(`^[1-9][0-9]{2,8}$`)
+	reConfig  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]+$`)
+	reStorage = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]*[a-zA-Z0-9]$`)
+	rePool    = regexp.MustCompile(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}$`)
+	reDNS     = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*$`)
+	reTag     = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.+-]*$`)
+	reURL     = regexp.MustCompile(`^[-%a-zA-Z0-9_.!~*'()]*$`)
+	reMAC     = regexp.MustCompile(`^[a-fA-F0-9][02468aceACE](:[a-fA-F0-9]{2}){5}$`)
+	reBridge  = regexp.MustCompile(`^[-_.a-zA-Z0-9]+$`)
+	reSize    = regexp.MustCompile(`^\d+(\.\d+)?[KMGT]?$`)
+	reVolume  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]*[a-zA-Z0-9]:.+$`)
+	reRealm   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]+$`)
+)
+
+// formats holds the check of each named format whose text matters. The texts
+// end in a line break, as clients see them.
+var formats = map[string]func(string) error{
+	"pve-node":       match(reNode, "value does not look like a valid node name\n"),
+	"pve-vmid":       match(reVMID, "value does not look like a valid VM ID\n"),
+	"pve-configid":   quote(reConfig, "invalid configuration ID '%s'\n"),
+	"pve-storage-id": quote(reStorage, "storage ID '%s' contains illegal characters\n"),
+	"pve-poolid":     quote(rePool, "pool name '%s' contains invalid characters\n"),
+	"pve-realm":      quote(reRealm, "value does not look like a valid realm\n"),
+	"dns-name":       match(reDNS, "value does not look like a valid DNS name\n"),
+	"urlencoded":     quote(reURL, "invalid urlencoded string: %s\n"),
+	"mac-addr":       match(reMAC, "value does not look like a valid unicast MAC address\n"),
+	"pve-bridge-id":  quote(reBridge, "invalid bridge name '%s'\n"),
+	"disk-size":      match(reSize, "value does not look like a valid disk size\n"),
+	"pve-volume-id":  match(reVolume, "unable to parse volume ID\n"),
+
+	"pve-configid-list":              list(quote(reConfig, "invalid configuration ID '%s'\n")),
+	"pve-storage-id-list":            list(quote(reStorage, "storage ID '%s' contains illegal characters\n")),
+	"pve-vmid-list":                  list(match(reVMID, "value does not look like a valid VM ID\n")),
+	"pve-tag-list":                   list(match(reTag, "invalid characters in tag\n")),
+	"pve-task-status-type-list":      list(taskStatus),
+	"address-list":                   list(address),
+	"pve-storage-content":            content,
+	"pve-storage-content-list":       list(content),
+	"pve-volume-id-or-qm-path":       volumeOrPath,
+	"pve-volume-id-or-absolute-path": volumeOrPath,
+	"CIDR":                           cidr,
+}
+
+func match(re *regexp.Regexp, text string) func(string) error {
+	return func(s string) error {
+		if re.MatchString(s) {
+			return nil
+		}
+		return errors.New(text)
+	}
+}
+
+func quote(re *regexp.Regexp, text string) func(string) error {
+	return func(s string) error {
+		if re.MatchString(s) {
+			return nil
+		}
+		if !strings.Contains(text, "%s") {
+			return errors.New(text)
+		}
+		return fmt.Errorf(text, s)
+	}
+}
+
+// SplitList splits a list value at commas, semicolons, blanks and NULs.
+func SplitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool {
+		return r == ',' || r == ';' || r == 0 || r == ' ' || r == '\t' || r == '\n' || r == '\r'
+	})
+}
+
+func list(one func(string) error) func(string) error {
+	return func(s string) error {
+		for _, e := range SplitList(s) {
+			if err := one(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func taskStatus(s string) error {
+	switch s {
+	case "ok", "error", "warning", "unknown":
+		return nil
+	}
+	return fmt.Errorf("invalid status '%s'\n", s)
+}
+
+func content(s string) error {
+	switch s {
+	case "images", "rootdir", "vztmpl", "iso", "backup", "snippets", "import", "none":
+		return nil
+	}
+	return fmt.Errorf("invalid content type '%s'\n", s)
+}
+
+func address(s string) error {
+	if _, err := netip.ParseAddr(s); err == nil || reDNS.MatchString(s) {
+		return nil
+	}
+	return fmt.Errorf("value does not look like a valid IP address or DNS name\n")
+}
+
+func cidr(s string) error {
+	if _, err := netip.ParsePrefix(s); err != nil {
+		return errors.New("value does not look like a valid CIDR network\n")
+	}
+	return nil
+}
+
+func volumeOrPath(s string) error {
+	if s == "none" || s == "cdrom" || strings.HasPrefix(s, "/") || reVolume.MatchString(s) {
+		return nil
+	}
+	return errors.New("unable to parse volume ID\n")
+}

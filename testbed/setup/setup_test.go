@@ -1,0 +1,138 @@
+package setup
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"savepoint/testbed/guest"
+)
+
+func TestPackages(t *testing.T) {
+	pkgs, err := Packages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+	seen := map[string]bool{}
+	for _, p := range pkgs {
+		if !name.MatchString(p.Name) || seen[p.Name] {
+			t.Errorf("%q is no package name, or stands there twice", p.Name)
+		}
+		seen[p.Name] = true
+	}
+	if len(pkgs) == 0 {
+		t.Error("the list is empty")
+	}
+	for _, bad := range []string{"a b demo\n", "a b often why\n"} {
+		if _, err := parse(bad); err == nil {
+			t.Errorf("parse(%q) gives no error", bad)
+		}
+	}
+}
+
+// Whatever the image build may ask for is in the list.
+func TestGuestIsCovered(t *testing.T) {
+	pkgs, err := Packages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", t.TempDir()) // nothing is installed
+	missing := guest.Packages(guest.Missing())
+	if len(missing) == 0 {
+		t.Fatal("with an empty PATH the image build misses nothing")
+	}
+	for _, name := range missing {
+		if !slices.ContainsFunc(pkgs, func(p Package) bool { return p.Name == name }) {
+			t.Errorf("the image build needs %s, which packages.txt does not have", name)
+		}
+	}
+}
+
+// script runs packages.sh with a list of its own and returns what it printed.
+func script(t *testing.T, packages string, args ...string) (out string, code int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(file, []byte(packages), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "./packages.sh", args...)
+	cmd.Env = append(os.Environ(), "SAVEPOINT_SETUP_LIST="+file)
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+func TestScript(t *testing.T) {
+	const (
+		there  = "bash bash demo runs this script\n"
+		gone   = "gone-a no-such-program-a demo does one thing\ngone-b /no/such/file demo does another\n"
+		inTest = "gone-c no-such-program-c test tests\n"
+	)
+	tests := []struct {
+		name, list string
+		args       []string
+		code       int
+		want       []string
+		not        []string
+	}{
+		{"all there", "# comment\n\n" + there, []string{"demo"}, 0, nil, []string{"a", "e"}},
+		{"missing", there + gone + inTest, []string{"demo", "--check"}, 3, []string{"gone-a", "does one thing", "does another", "gone-a gone-b\n"}, []string{"bash bash", "gone-c"}},
+		{"missing for the tests", there + inTest, []string{"test", "--check"}, 3, []string{"gone-c", "--no-install-recommends gone-c\n"}, nil},
+		{"not for the demo", inTest, []string{"demo", "--check"}, 0, nil, nil},
+		{"unknown tier", "a no-such-program often x\n", []string{"demo", "--check"}, 1, []string{`unknown tier "often"`}, nil},
+		{"no tier", there, nil, 2, []string{"usage: "}, nil},
+		{"wrong mode", there, []string{"demo", "--force"}, 2, []string{"usage: "}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out, code := script(t, tt.list, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d:\n%s", code, tt.code, out)
+			}
+			for _, w := range tt.want {
+				// The command to type is Debian's; elsewhere there is advice.
+				if _, err := exec.LookPath("apt-get"); err != nil && strings.HasSuffix(w, "\n") {
+					continue
+				}
+				if !strings.Contains(out, w) {
+					t.Errorf("does not say %q:\n%s", w, out)
+				}
+			}
+			for _, w := range tt.not {
+				if strings.Contains(out, w) {
+					t.Errorf("says %q:\n%s", w, out)
+				}
+			}
+		})
+	}
+}
+
+func TestStep(t *testing.T) {
+	for _, tt := range []struct {
+		command []string
+		code    int
+		want    *regexp.Regexp
+	}{
+		{[]string{"true"}, 0, regexp.MustCompile(`^== name\n== name: ok in \d+\.\d s\n$`)},
+		{[]string{"bash", "-c", "echo out; exit 7"}, 7, regexp.MustCompile(`^== name\nout\n== name: failed with exit code 7 in \d+\.\d s\n$`)},
+		{[]string{"no-such-program-a"}, 127, regexp.MustCompile(`failed with exit code 127`)},
+	} {
+		cmd := exec.CommandContext(t.Context(), "./step.sh", append([]string{"name"}, tt.command...)...)
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%v: exit code %d (%v), want %d", tt.command, code, err, tt.code)
+		}
+		if !tt.want.Match(out) {
+			t.Errorf("%v: printed %q, want %s", tt.command, out, tt.want)
+		}
+	}
+}
