@@ -207,3 +207,34 @@ func TestHalfMadeSnapshot(t *testing.T) {
 		})
 	})
 }
+
+// A task that was accepted but has not taken the lock yet is waited for: it
+// would make its snapshot after everybody looked.
+func TestQueuedSnapshot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		w.sluggish = true
+		w.hooks["create wait"] = func(context.Context) error {
+			w.lock = ""
+			return fmt.Errorf("596: %w", orchestrator.ErrUnknownOutcome)
+		}
+		w.hooks["await"] = func(context.Context) error { // the look after the error fails too
+			delete(w.hooks, "await")
+			return fmt.Errorf("no route: %w", orchestrator.ErrUnavailable)
+		}
+		l := boot(t, w)
+		o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+		if !errors.Is(err, orchestrator.ErrUnknownOutcome) || o.State != orchestrator.StateRolledBack {
+			t.Fatalf("got %s (%s), %v", o.State, o.Reason, err)
+		}
+		for _, k := range w.tasks {
+			w.end(k)
+		}
+		if _, err := l.e.Collect(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if left := snapshotsOf(w); len(left) != 0 {
+			t.Errorf("left %v", left)
+		}
+	})
+}

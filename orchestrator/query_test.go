@@ -17,7 +17,7 @@ import (
 	"savepoint/policy"
 )
 
-// F113, F124: a transaction is rebuilt from its records alone, by whoever
+// F05, F113, F124: a transaction is rebuilt from its records alone, by whoever
 // reads them, with everything that was asked, decided, done and seen.
 func TestShow(t *testing.T) {
 	bubble(t, func(t *testing.T) {

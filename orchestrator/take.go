@@ -253,7 +253,11 @@ func (t *tx) dropOnce(ctx context.Context) (sure bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if st.Lock != "" {
+	switch st.Lock {
+	case "snapshot", "snapshot-delete":
+		// Perhaps ours, still under way. Any other lock is somebody else's, keeps
+		// our snapshot from appearing meanwhile, and is no concern of a
+		// transaction under which nothing ran.
 		return false, fmt.Errorf("%s is locked (%s): %w", t.view.Sandbox.VM, st.Lock, ErrBusy)
 	}
 	_, known := t.view.task(taskCreate)

@@ -39,6 +39,8 @@ type world struct {
 	counts map[string]int // effects by name
 	trace  []string
 
+	sluggish bool // tasks end only when somebody waits for them
+
 	// hooks let a test interfere at a call, by its name.
 	hooks map[string]func(context.Context) error
 }
@@ -79,7 +81,7 @@ func newWorld() *world {
 // while, and so do commands whose connection is gone.
 func (w *world) tick() {
 	for _, k := range w.tasks {
-		if k.Running {
+		if k.Running && !w.sluggish {
 			if k.ticks++; k.ticks > 3 {
 				w.end(k)
 			}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +10,7 @@ import (
 // and its 99th percentile.
 func BenchmarkDecide(b *testing.B) {
 	e := newEngine(b)
-	list := rows(b, filepath.Join("testdata", "verdicts.tsv"))
+	list := golden(b)
 	took := make([]time.Duration, 0, 1<<16)
 	b.ReportAllocs()
 	i := 0

@@ -82,7 +82,7 @@ func (e *Engine) Decide(r Request) Verdict {
 	if profile != Sealed && profile != OpenEgress {
 		return e.refuse("request.profile", fmt.Sprintf("there is no profile %q", profile))
 	}
-	c := e.collect(r.Command, user, profile)
+	c := e.collect(r.Command, user, profile, false)
 	return c.verdict(r.Command, user)
 }
 
@@ -91,12 +91,12 @@ func (e *Engine) refuse(rule, reason string) Verdict {
 }
 
 // collect walks the text and gathers the findings.
-func (e *Engine) collect(command string, user User, profile string) *collector {
+func (e *Engine) collect(command string, user User, profile string, examples bool) *collector {
 	login, home := e.agent, agentHome
 	if user == Root {
 		login, home = e.root, rootHome
 	}
-	c := &collector{engine: e, profile: profile, home: splitPath(home)}
+	c := &collector{engine: e, profile: profile, home: splitPath(home), examples: examples}
 	if len(command) <= shell.MaxSource {
 		c.text = command
 	}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 // twice, no permit for a denial, and no permission for what does not parse.
 func FuzzDecide(f *testing.F) {
 	e := newEngine(f)
-	for _, r := range rows(f, filepath.Join("testdata", "verdicts.tsv")) {
+	for _, r := range golden(f) {
 		f.Add(r[2])
 	}
 	f.Fuzz(func(t *testing.T, command string) {

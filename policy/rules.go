@@ -328,12 +328,12 @@ func (e *Engine) runExamples() error {
 			profile = r.Profiles[0]
 		}
 		for _, cmd := range r.Match {
-			if !e.collect(cmd, Agent, profile).has(r) {
+			if !e.collect(cmd, Agent, profile, true).has(r) {
 				wrong = append(wrong, fmt.Errorf("rules file %s: rule %s does not apply to its example %q", r.file, r.ID, cmd))
 			}
 		}
 		for _, cmd := range r.NotMatch {
-			if e.collect(cmd, Agent, profile).has(r) {
+			if e.collect(cmd, Agent, profile, true).has(r) {
 				wrong = append(wrong, fmt.Errorf("rules file %s: rule %s applies to %q, which it should not", r.file, r.ID, cmd))
 			}
 		}

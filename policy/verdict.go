@@ -38,7 +38,7 @@ type collector struct {
 	home     []string // components of the account's home
 	text     string   // the judged text
 	all      []found
-	lifted   []string
+	examples bool // run for the examples of rules: nothing is lifted
 	seen     bool // something was judged
 	hardened []rewrite
 	soft     bool // a part is read-only in a hardened form only
@@ -53,13 +53,17 @@ type rewrite struct {
 // Fact takes a fact of the shell or of code.
 func (c *collector) Fact(f shell.Fact) {
 	c.seen = true
+	before := len(c.all)
 	var last *rule
+	var lifts []string
 	for _, k := range c.engine.rules.forFact(f.Kind) {
 		if k.rule != last && c.inProfile(k.rule) && k.condition.factApplies(&f) {
 			c.add(k.rule, k.rule.decision, c.effect(k.rule, f.Target), f.Target, f.Span, f.Via)
 			last = k.rule
+			lifts = append(lifts, k.rule.Lifts...)
 		}
 	}
+	c.lift(before, lifts)
 }
 
 // Use takes a program.
@@ -76,7 +80,9 @@ func (c *collector) Use(u program.Use) {
 		}
 	}
 	m := c.newUse(u, kind)
+	before := len(c.all)
 	var last *rule
+	var lifts []string
 	for _, k := range c.engine.rules.forProgram(u.Name) {
 		if k.rule == last || u.Tentative && !k.rule.Guess || !c.inProfile(k.rule) {
 			continue
@@ -84,8 +90,20 @@ func (c *collector) Use(u program.Use) {
 		if hits, ok := k.condition.applies(m); ok {
 			c.matched(k.rule, &u, hits)
 			last = k.rule
+			lifts = append(lifts, k.rule.Lifts...)
 		}
 	}
+	c.lift(before, lifts)
+}
+
+// lift drops what the named rules found since a place: an exception holds for
+// the part of the command that it matched, not for the rest.
+func (c *collector) lift(since int, rules []string) {
+	if len(rules) == 0 || since > len(c.all) || c.examples {
+		return
+	}
+	kept := slices.DeleteFunc(slices.Clone(c.all[since:]), func(f found) bool { return slices.Contains(rules, f.rule.ID) })
+	c.all = append(c.all[:since], kept...)
 }
 
 // rewritable notes a hardened form; the same part can have only one.
@@ -175,7 +193,6 @@ func (c *collector) effect(r *rule, target string) []Effect {
 }
 
 func (c *collector) add(r *rule, d Decision, effects []Effect, target string, span shell.Span, via []string) {
-	c.lifted = append(c.lifted, r.Lifts...)
 	f := found{rule: r, decide: d, effects: effects, target: target, span: span, via: via}
 	if len(c.all) < maxFindings*4 {
 		c.all = append(c.all, f)
@@ -200,9 +217,6 @@ func (c *collector) verdict(command string, user User) Verdict {
 	v := Verdict{Decision: Deny, Rule: "policy.nothing-judged", Reason: "nothing in the command could be judged", Alternative: "Send a plain command."}
 	best := -1
 	for i, f := range c.all {
-		if slices.Contains(c.lifted, f.rule.ID) {
-			continue
-		}
 		if best < 0 || f.decide < c.all[best].decide {
 			best = i
 		}
@@ -213,9 +227,6 @@ func (c *collector) verdict(command string, user User) Verdict {
 	top := c.all[best]
 	v = Verdict{Decision: top.decide, Rule: top.rule.ID, Reason: top.rule.Reason, Alternative: top.rule.Alternative, Recoverable: true}
 	for _, f := range c.all {
-		if slices.Contains(c.lifted, f.rule.ID) {
-			continue
-		}
 		if f.decide < Allow && !f.rule.Reversible {
 			v.Recoverable = false
 		}

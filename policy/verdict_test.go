@@ -2,6 +2,8 @@ package policy
 
 import (
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 )
 
@@ -11,7 +13,7 @@ func TestGoldenVerdicts(t *testing.T) {
 	e := newEngine(t)
 	byClass := map[string][][]string{}
 	var order []string
-	for _, r := range rows(t, filepath.Join("testdata", "verdicts.tsv")) {
+	for _, r := range golden(t) {
 		if byClass[r[1]] == nil {
 			order = append(order, r[1])
 		}
@@ -28,3 +30,22 @@ func TestGoldenVerdicts(t *testing.T) {
 		})
 	}
 }
+
+// golden reads the verdict table. Characters that would hide in the file are
+// written as {U+XXXX}.
+func golden(t testing.TB) [][]string {
+	t.Helper()
+	list := rows(t, filepath.Join("testdata", "verdicts.tsv"))
+	for _, r := range list {
+		r[2] = named.ReplaceAllStringFunc(r[2], func(m string) string {
+			n, err := strconv.ParseUint(m[3:len(m)-1], 16, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(rune(n))
+		})
+	}
+	return list
+}
+
+var named = regexp.MustCompile(`\{U\+[0-9A-F]{4}\}`)

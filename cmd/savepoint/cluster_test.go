@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -121,14 +126,19 @@ func (c *cluster) buildTemplate(ctx context.Context, dir, storage string) error 
 	return nil
 }
 
-// testCluster is startCluster for a Go test.
-func testCluster(t *testing.T) *cluster {
-	t.Helper()
-	dir := t.TempDir()
-	c, err := startCluster(dir)
+// writeOtherCA writes the certificate of an authority that signed nothing.
+func writeOtherCA(path string) error {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	t.Cleanup(c.close)
-	return c
+	tpl := x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "another authority"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &tpl, &tpl, public, private)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
 }

@@ -126,6 +126,9 @@ func (d *demo) prepare(ctx context.Context) error {
 			if err := d.s.prov.Destroy(ctx, old); err != nil {
 				return "", err
 			}
+			if err := d.s.engine.Forget(ctx, old.ID); err != nil {
+				return "", err
+			}
 		} else if !errors.Is(err, orchestrator.ErrNotFound) {
 			return "", err
 		}

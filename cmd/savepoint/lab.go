@@ -189,7 +189,7 @@ func newLabStatus(a *app) *cobra.Command {
 				{"version", st.PVEVersion},
 				{"nodes", fmt.Sprint(len(st.Nodes))},
 				{"network, storage", st.Network + ", " + st.Storage},
-				{"accelerator", st.Accelerator},
+				{"accelerator", st.Accelerator + ": " + oneLine(st.AcceleratorReason, 120)},
 				{"configuration", st.Config},
 				{"state", st.StateDir},
 			})

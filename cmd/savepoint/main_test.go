@@ -49,6 +49,9 @@ func TestStories(t *testing.T) {
 				return err
 			}
 			e.Defer(c.close)
+			if err := writeOtherCA(filepath.Join(dir, "other.pem")); err != nil {
+				return err
+			}
 			e.Values[clusterKey{}] = c
 			e.Setenv("SAVEPOINT_CONFIG", c.file)
 			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(dir, "state"))
@@ -78,20 +81,7 @@ func TestStories(t *testing.T) {
 			"never-boots": func(ts *testscript.TestScript, neg bool, args []string) {
 				of(ts).backend.Behave(number(ts, args), sim.Behaviour{NeverBoots: true})
 			},
-			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
-				want := number(ts, args)
-				err := ts.Exec(args[1], args[2:]...)
-				got := 0
-				var exit *exec.ExitError
-				if errors.As(err, &exit) {
-					got = exit.ExitCode()
-				} else {
-					ts.Check(err)
-				}
-				if got != want {
-					ts.Fatalf("exit code %d, want %d", got, want)
-				}
-			},
+			"exits": exits,
 			"hex": func(ts *testscript.TestScript, neg bool, args []string) {
 				if got := hex.EncodeToString([]byte(ts.ReadFile("stdout"))); got != args[0] {
 					ts.Fatalf("stdout is %s, want %s", got, args[0])
@@ -128,7 +118,7 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	cmd := exec.Command(bin, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "SAVEPOINT_CONFIG", "SAVEPOINT_STATE_DIR"} {
+	for _, name := range []string{"PATH", "HOME", "SAVEPOINT_CONFIG", "SAVEPOINT_STATE_DIR", "SAVEPOINT_CACHE"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	stderr, err := os.Create(ts.MkAbs("err"))
@@ -139,7 +129,10 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 
-	file := journalFile(of(ts).config)
+	file := filepath.Join(labPath(ts), "orchestrator", "journal.db")
+	if c, ok := ts.Value(clusterKey{}).(*cluster); ok {
+		file = journalFile(c.config)
+	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(30 * time.Second)

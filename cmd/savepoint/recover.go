@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func newRecover(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			outcomes, err := s.engine.Recover(c.Context())
+			outcomes, err := s.recoverAll(c.Context())
 			if err != nil {
 				return err
 			}
@@ -45,6 +46,24 @@ func newRecover(a *app) *cobra.Command {
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
 	return c
+}
+
+// recoverAll settles the open transactions and takes stuck ones up again: who
+// runs recover may have mended the cause.
+func (s *session) recoverAll(ctx context.Context) ([]orchestrator.Outcome, error) {
+	outcomes, err := s.engine.Recover(ctx)
+	if err != nil {
+		return outcomes, err
+	}
+	for i, o := range outcomes {
+		if o.State != orchestrator.StateStuck {
+			continue
+		}
+		if outcomes[i], err = s.engine.Retry(ctx, o.Transaction); err != nil {
+			return outcomes, err
+		}
+	}
+	return outcomes, nil
 }
 
 // recovered is the printed form of what recover did.

@@ -150,9 +150,12 @@ func newSandboxDestroy(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				defer release()
+				release()
 			}
 			if err := s.prov.Destroy(ctx, sb); err != nil {
+				return err
+			}
+			if err := s.engine.Forget(ctx, sb.ID); err != nil {
 				return err
 			}
 			sb.State = orchestrator.SandboxDestroyed

@@ -124,7 +124,9 @@ func (j *Journal) release() error {
 		}
 	}
 	if j.lock != nil {
-		errs = append(errs, j.lock.Close())
+		// Unlocked by word: a child that is just being started may still have
+		// a copy of the descriptor, with which closing alone frees nothing.
+		errs = append(errs, unix.Flock(int(j.lock.Fd()), unix.LOCK_UN), j.lock.Close())
 	}
 	return errors.Join(errs...)
 }

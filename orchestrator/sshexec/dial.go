@@ -1,6 +1,7 @@
 package sshexec
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -216,15 +217,48 @@ func (c *Client) dialGuest(ctx context.Context, sb orchestrator.Sandbox) (*link,
 	return c.handshake(ctx, raw, address, "root", key, c.cfg.Identities)
 }
 
+// bannerPatience is how long a server may take for its first bytes. A
+// connection through a forwarder to a guest that is booting is accepted and
+// then silent; giving it the time of a whole key exchange would waste it.
+const bannerPatience = 5 * time.Second
+
+// greeted waits until the server has said its first bytes and returns the
+// connection with nothing lost. It returns a connection in every case.
+func greeted(ctx context.Context, raw net.Conn) (net.Conn, error) {
+	late := time.AfterFunc(bannerPatience, func() { raw.Close() })
+	r := bufio.NewReader(raw)
+	_, err := r.Peek(4)
+	switch {
+	case !late.Stop() && err != nil:
+		err = fmt.Errorf("no word from sshd for %s", bannerPatience)
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("no answer from sshd: %w", ctx.Err())
+	}
+	return &peeked{raw, r}, err
+}
+
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p *peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+
 // handshake authenticates both sides over raw, which it owns from here on.
 func (c *Client) handshake(ctx context.Context, raw net.Conn, address, user string, pin ssh.PublicKey, ids []Identity) (*link, error) {
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	spoken, err := greeted(ctx, raw)
+	if err != nil {
+		stop()
+		raw.Close()
+		return nil, err
+	}
 	signers := make([]ssh.Signer, len(ids))
 	for i, id := range ids {
 		signers[i] = id.signer
 	}
 	var mismatch *orchestrator.HostKeyError
-	conn, chans, reqs, err := ssh.NewClientConn(raw, address, &ssh.ClientConfig{
+	conn, chans, reqs, err := ssh.NewClientConn(spoken, address, &ssh.ClientConfig{
 		User:              user,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signers...)},
 		HostKeyAlgorithms: algorithms(pin),

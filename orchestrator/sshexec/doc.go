@@ -6,7 +6,7 @@
 // # Overview
 //
 // One SSH connection per sandbox, as root, through one shared connection to
-// the jump host. Over it the client starts helper sessions: it sends the text
+// the jump host. Over it the client starts a helper in the guest: it sends the text
 // of helper.pl to the guest's perl and then speaks frames with it (package wire).
 // A helper serves one command at a time and is kept for the next one, so a
 // command costs one round trip and no start of sshd's session process, and
@@ -42,22 +42,29 @@
 //
 // # Limits
 //
-// The guest needs perl-base, Linux 5.4 or newer for exact ends of commands,
-// x86-64, arm64, riscv64 or loong64. Kernels before 5.14 have no cgroup.kill:
-// there the group is frozen and killed. Without cgroup v2 the helper adopts
-// and kills every process that descends from it, which a command of root could
-// avoid. Facts.Hold of Probe says which of the three it is.
+// The guest needs perl-base, x86-64, arm64, riscv64 or loong64, and for the
+// agent's account useradd once. Kernels before 5.14 have no cgroup.kill: there
+// the group is frozen and killed. Without cgroup v2 the helper adopts and
+// kills every process that descends from it. Client.Hold says which of the
+// three it is ("cgroup", "freeze", "tree"). Before Linux 5.3 the end of a
+// command is noticed up to 20 ms late.
 //
 // A command of root can move a process out of its group or ask systemd to
 // start one. Both survive the command; a machine or disk boundary covers them.
-// The agent can do neither, and Prepare keeps it from cron and at.
+// The agent can do neither, and Prepare keeps it from cron and at. Nor can the
+// agent fill the guest's process table: commands get four fifths of it.
 //
-// A command text longer than the kernel's limit for one argument (128 KiB) is
-// refused with ErrDenied; larger data belongs into ExecRequest.Stdin. Signals
-// cannot be sent to a running command, and there is no terminal.
+// A setuid program, and one with file capabilities, runs without its powers
+// for the agent. A command text longer than the kernel's limit for one
+// argument (128 KiB) is refused; larger data belongs into ExecRequest.Stdin.
+// Signals cannot be sent to a running command, and there is no terminal.
 //
 // ExecRequest.Stdout and Stderr are written to by Run itself: a writer that
 // blocks forever blocks Run, though the command is ended in time. A writer
 // that fails gets no more data, and the result is not affected. A Stdin whose
 // Read blocks after the command ended keeps one goroutine until Read returns.
+//
+// A machine that returns to saved memory holds the connection and the helper
+// of its snapshot. They end within half a minute, when the helper's sign of
+// life finds nobody; until then they are idle and in nobody's way.
 package sshexec

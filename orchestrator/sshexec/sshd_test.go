@@ -50,6 +50,11 @@ func lab(t testing.TB) {
 // it, and so is its control group.
 func opensshd(t testing.TB, id sshexec.Identity) (netip.AddrPort, string) {
 	lab(t)
+	for _, tool := range []string{"/usr/sbin/sshd", "ssh-keygen", "unshare", "perl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%v: install openssh-server, util-linux and perl", err)
+		}
+	}
 	dir := t.TempDir()
 	run := func(name string, args ...string) {
 		t.Helper()
@@ -218,7 +223,7 @@ func TestOpenSSH(t *testing.T) {
 				}
 				return conformance.ExecutorUnderTest{Executor: c, Guest: c, Sandbox: sb, Permit: permit,
 					Other: netip.MustParseAddr("127.77.77.77"), OtherKey: identity(t).AuthorizedKey()}
-			}, conformance.ExecutorCaps{Signals: true, Slack: 100 * time.Millisecond})
+			}, conformance.ExecutorCaps{Signals: true, Parallel: 8, Slack: 100 * time.Millisecond})
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"slices"
 	"strings"
 
 	"savepoint/policy/shell"
@@ -35,7 +36,7 @@ func (j *Judge) awk(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		programs, inputs = append(programs, inputs[0]), inputs[1:]
 	}
 	for _, in := range inputs {
-		u.Accesses = append(u.Accesses, Access{Action: Read, Path: shell.Clean(in, sc.Cwd())})
+		u.Accesses = append(u.Accesses, Access{Action: Read, Path: sc.Path(in)})
 	}
 	var commands []string
 	for _, prog := range programs {
@@ -47,7 +48,7 @@ func (j *Judge) awk(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 			u.ReadOnly = false
 		}
 		for _, f := range a.writes {
-			u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(f, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(f)})
 		}
 		commands = append(commands, a.commands...)
 		if a.opaque {
@@ -72,11 +73,29 @@ type awkProgram struct {
 	odd      bool // something the scan does not understand
 }
 
-// scanAwk finds output redirections, pipes and system calls. Texts and
-// regular expressions are taken out first, so that only operators are left.
+// scanAwk finds output redirections, pipes and system calls. Where a slash may
+// be a division or begin a regular expression, both readings count.
 func scanAwk(src string) awkProgram {
+	a := scanTokens(awkTokens(src, false))
+	b := scanTokens(awkTokens(src, true))
+	for _, c := range b.commands {
+		if !slices.Contains(a.commands, c) {
+			a.commands = append(a.commands, c)
+		}
+	}
+	for _, f := range b.writes {
+		if !slices.Contains(a.writes, f) {
+			a.writes = append(a.writes, f)
+		}
+	}
+	a.odd = a.odd || b.odd || b.opaque
+	return a
+}
+
+// scanTokens looks at operators; texts and regular expressions are tokens of
+// their own by now.
+func scanTokens(toks []awkToken) awkProgram {
 	var out awkProgram
-	toks := awkTokens(src)
 	printing, depth := false, 0
 	for i, t := range toks {
 		if t.literal {
@@ -131,7 +150,8 @@ func scanAwk(src string) awkProgram {
 			if i+1 < len(toks) && toks[i+1].text == "<" {
 				continue
 			}
-		case "@load", "@include", "close", "fflush":
+		default:
+			// @load, @include, and calls of functions by a computed name.
 			out.odd = out.odd || t.text[0] == '@'
 		}
 	}
@@ -179,7 +199,10 @@ type awkToken struct {
 
 // awkTokens is a coarse scanner: names, texts, operators; regular expressions
 // are dropped.
-func awkTokens(src string) []awkToken {
+//
+// eager takes a slash for the start of a regular expression wherever one may
+// stand, also after a closing parenthesis or a keyword.
+func awkTokens(src string, eager bool) []awkToken {
 	var toks []awkToken
 	add := func(s string, lit bool) {
 		if len(toks) < 8192 {
@@ -205,7 +228,7 @@ func awkTokens(src string) []awkToken {
 			end = min(end, len(src))
 			add(unescapeLiteral(src[min(i+1, end):end]), true)
 			i = end
-		case c == '/' && regexpMayStart(toks):
+		case c == '/' && regexpMayStart(toks, eager):
 			end := i + 1
 			for end < len(src) && src[end] != '/' && src[end] != '\n' {
 				if src[end] == '\\' {
@@ -232,13 +255,19 @@ func awkTokens(src string) []awkToken {
 	return toks
 }
 
-func regexpMayStart(toks []awkToken) bool {
+func regexpMayStart(toks []awkToken, eager bool) bool {
 	if len(toks) == 0 {
 		return true
 	}
 	last := toks[len(toks)-1]
 	if last.literal {
 		return false
+	}
+	if eager {
+		switch last.text {
+		case ")", "print", "printf", "getline", "case", "else", "do", "in", "return", "exit", "delete", "&", "|", ">", "<", "+", "-", "*", "%", "^", "[":
+			return true
+		}
 	}
 	return strings.Contains("( , { } ; ! ~ && || \n = ? : //", last.text) && last.text != "//" || last.text == "in" || last.text == "return"
 }

@@ -11,6 +11,7 @@ import (
 const (
 	FactCodeNetwork = "code-network" // code opens a connection or sends data
 	FactCodeSpawn   = "code-spawn"   // code starts a program that is not a plain text
+	FactCodeKill    = "code-kill"    // code ends the first or every process
 	FactCodeDecode  = "code-decode"  // code runs text that it decodes itself
 )
 
@@ -22,14 +23,14 @@ func (j *Judge) interpreter(w *shell.Walker, sc *shell.Scope, c shell.Call, spec
 		p.operands = p.operands[1:]
 	}
 	u.Options, u.Operands = p.options, p.operands
-	if version(p) && trusted(c.Argv[0]) {
+	if version(u.Name, p) && trusted(c.Argv[0]) {
 		u.ReadOnly = true
 		j.use(u)
 		return shell.Stream{}
 	}
 	if o, ok := p.given("-i"); ok && o.kind == Change && (u.Name == "perl" || u.Name == "ruby") {
 		for _, f := range p.operands {
-			u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(f, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(f)})
 		}
 	}
 	j.use(u)
@@ -69,28 +70,36 @@ func (j *Judge) interpreter(w *shell.Walker, sc *shell.Scope, c shell.Call, spec
 	return shell.Stream{}
 }
 
-func version(p parsed) bool {
+// version reports whether an interpreter is only asked for its version. The
+// same letter starts a session elsewhere: python -v is verbose.
+func version(name string, p parsed) bool {
 	if len(p.options) != 1 || len(p.operands) > 0 {
 		return false
 	}
 	switch p.options[0].Name {
-	case "--version", "-V", "-v", "--help", "-h":
+	case "--version", "--help":
 		return true
+	case "-V":
+		return strings.HasPrefix(name, "python") || name == "deno"
+	case "-v":
+		return name == "node" || name == "nodejs" || name == "php" || name == "ruby" || name == "perl" || name == "bun"
 	}
 	return false
 }
 
 // patterns are the words that matter in code, whatever the language.
 type patterns struct {
-	spawn, remove, network, decode, run, write, direct, list, fork *regexp.Regexp
+	spawn, remove, network, decode, run, write, direct, list, fork, kill, stdin *regexp.Regexp
 }
 
 var words = patterns{
 	spawn:   regexp.MustCompile(`\b(?:os\.(?:system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawn)|subprocess|pty\.spawn|commands\.getoutput|system|exec|execl|execv|execvp|popen|qx|shell_exec|passthru|proc_open|child_process|execSync|spawnSync|execFileSync|spawn|execFile|Deno\.Command|Deno\.run|Bun\.spawn|Open3|IO\.popen|os\.execute|io\.popen|getattr|ProcessBuilder|Runtime\.getRuntime|System\.cmd|shell-command|call-process|start-process|syscmd|esyscmd|Process\.system|callCommand)\b|` + "`"),
-	remove:  regexp.MustCompile(`\b(?:rmtree|remove_tree|rmSync|rmdirSync|unlinkSync|unlink|rm_rf|rm_r|remove_entry|remove_dir|removeSync|removeAll|rmdir|os\.remove|os\.unlink|os\.removedirs|rimraf|FileUtils|Deno\.remove\w*|fs\.rm|shutil\.move|truncate|writeFileSync|chmodSync|os\.chmod|os\.rename)\b`),
+	remove:  regexp.MustCompile(`\b(?:rmtree|remove_tree|rmSync|rmdirSync|unlinkSync|unlink|rm_rf|rm_r|remove_entry|remove_dir|removeSync|removeAll|rmdir|os\.remove|os\.unlink|os\.removedirs|rimraf|FileUtils|Deno\.remove\w*|fs\.rm|shutil\.move|truncate|writeFileSync|chmodSync|os\.chmod|os\.rename|delete-directory|delete-file)\b`),
 	network: regexp.MustCompile(`\b(?:socket\.socket|create_connection|connect\(\(|TCPSocket|IO::Socket|fsockopen|net\.connect|net\.Socket|createConnection|requests\.(?:post|put|patch|delete)|urlopen\([^)]*data|method\s*[:=]\s*['"](?:POST|PUT|DELETE|PATCH)|http\.client|smtplib|ftplib|paramiko|require\(['"](?:net|dgram|tls)['"]\)|Net::(?:FTP|SMTP|SSH)|LWP::UserAgent|http\.server|SimpleHTTPServer|socketserver|httpx\.(?:post|put))`),
 	decode:  regexp.MustCompile(`\b(?:b64decode|b32decode|fromhex|unhexlify|a85decode|decode_base64|base64_decode|unpack|pack|atob|Buffer\.from|fromCharCode|chr|hex2bin|gzinflate|zlib\.decompress|rot13|codecs\.decode|marshal\.loads|pickle\.loads|str_rot13|strrev)\b`),
 	run:     regexp.MustCompile(`\b(?:exec|eval|compile|__import__|system|popen|Function|assert|importlib|getattr|create_function|instance_eval)\b|\bsubprocess\b|child_process`),
+	kill:    regexp.MustCompile(`\bkill\s*\(?\s*['"]?-?\w+['"]?\s*,\s*-1|\bkill\s*\(?\s*['"]?-?(?:9|KILL|SIGKILL|TERM|15)['"]?\s*,\s*1\b|(?:os\.kill|process\.kill|posix_kill)\(\s*-?1\b`),
+	stdin:   regexp.MustCompile(`/dev/stdin|sys\.stdin|STDIN\.read|php://stdin`),
 	// direct and list are calls whose first text is a command line, or whose
 	// list is an argument vector, for sure.
 	direct: regexp.MustCompile(`\b(?:os\.system|os\.popen|subprocess\.(?:run|call|check_output|check_call|Popen|getoutput|getstatusoutput)|shell_exec|passthru|execSync|(?:^|[\s;(])system)\s*\(?\s*(['"])`),
@@ -124,7 +133,18 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 	if words.fork.MatchString(text) {
 		w.Report(sc, shell.FactForkBomb, u.Name, u.Span)
 	}
+	if words.kill.MatchString(text) {
+		w.Report(sc, FactCodeKill, u.Name, u.Span)
+	}
+	if words.stdin.MatchString(text) && words.run.MatchString(text) {
+		w.Report(sc, shell.FactOpaque, u.Name, u.Span)
+	}
 	literals := literalsOf(text)
+	for _, l := range literals {
+		if cmd := strings.Trim(strings.TrimSpace(l), "|"); cmd != strings.TrimSpace(l) && words.write.MatchString(text) {
+			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), cmd, u.Span) // a pipe that open starts
+		}
+	}
 	if words.spawn.MatchString(text) {
 		if len(literals) == 0 {
 			w.Report(sc, FactCodeSpawn, u.Name, u.Span)

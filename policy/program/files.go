@@ -13,7 +13,7 @@ func (j *Judge) rm(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u
 	u.Options, u.Operands = p.options, p.operands
 	tree := hasFlag(p, "-r", "-R", "--recursive")
 	for _, o := range p.operands {
-		u.Accesses = append(u.Accesses, Access{Action: Remove, Path: shell.Clean(o, sc.Cwd()), Tree: tree})
+		u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(o), Tree: tree})
 	}
 	j.use(u)
 	return shell.Stream{Known: true}
@@ -38,13 +38,13 @@ func (j *Judge) copy(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec,
 	}
 	if u.Name == "install" && hasFlag(p, "-d", "--directory") {
 		for _, o := range p.operands {
-			u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(o, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(o)})
 		}
 		j.use(u)
 		return shell.Stream{Known: true}
 	}
 	for _, s := range sources {
-		a := Access{Action: Read, Path: shell.Clean(s, sc.Cwd())}
+		a := Access{Action: Read, Path: sc.Path(s)}
 		if u.Name == "mv" {
 			a.Action, a.Tree = Remove, true
 		}
@@ -52,8 +52,12 @@ func (j *Judge) copy(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec,
 			u.Accesses = append(u.Accesses, a)
 		}
 	}
+	if u.Name == "ln" && hasFlag(p, "-s", "--symbolic") && len(sources) == 1 && dest != "" {
+		sc.Linked(dest, sources[0])
+		sc.Linked(dest+"/"+shell.Name(sources[0]), sources[0])
+	}
 	if dest != "" {
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(dest, sc.Cwd())})
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(dest)})
 		if len(sources) == 1 {
 			target := dest
 			if strings.HasSuffix(dest, "/") || dest == "." {
@@ -66,7 +70,7 @@ func (j *Judge) copy(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec,
 			// A file put into a directory keeps its name: what matters is where
 			// it may end up.
 			if name := shell.Name(sources[0]); shell.Known(name) && !unknownStart(dest) {
-				u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(dest+"/"+name, sc.Cwd())})
+				u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(dest + "/" + name)})
 			}
 		}
 	}
@@ -82,7 +86,7 @@ func (j *Judge) tee(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	u.Options, u.Operands = p.options, p.operands
 	u.ReadOnly = !p.odd
 	for _, o := range p.operands {
-		path := shell.Clean(o, sc.Cwd())
+		path := sc.Path(o)
 		u.Accesses = append(u.Accesses, Access{Action: Write, Path: path})
 		if !sinkhole(path) {
 			u.ReadOnly = false
@@ -101,7 +105,7 @@ func (j *Judge) dd(sc *shell.Scope, u Use, args []string) shell.Stream {
 	u.ReadOnly = true
 	for _, a := range args {
 		key, value, _ := strings.Cut(a, "=")
-		path := shell.Clean(value, sc.Cwd())
+		path := sc.Path(value)
 		switch key {
 		case "of":
 			u.Accesses = append(u.Accesses, Access{Action: Write, Path: path})
@@ -212,7 +216,7 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	u.Options, u.Operands = p.options, p.operands
 	inner := sc
 	if d, ok := j.dir(spec, p.options); ok {
-		inner = sc.In(shell.Clean(d, sc.Cwd()))
+		inner = sc.In(sc.Path(d))
 	}
 	changed := j.options(w, sc, &u, p.options)
 	if p.odd {
@@ -227,7 +231,7 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	}
 	switch {
 	case create && file.Has && file.Value != "-":
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(file.Value, sc.Cwd())})
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(file.Value)})
 	case extract && !hasFlag(p, "-O", "--to-stdout"):
 		dir := "."
 		if d, ok := j.dir(spec, p.options); ok {

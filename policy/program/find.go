@@ -23,21 +23,32 @@ type findExpression struct {
 }
 
 // findArity is how many values the primaries take. A missing one is not known.
-var findArity = map[string]int{
-	"(": 0, ")": 0, "!": 0, ",": 0, "-a": 0, "-and": 0, "-o": 0, "-or": 0, "-not": 0, "-depth": 0, "-d": 0, "-daystart": 0, "-follow": 0, "-mount": 0, "-xdev": 0,
-	"-noleaf": 0, "-warn": 0, "-nowarn": 0, "-ignore_readdir_race": 0, "-noignore_readdir_race": 0, "-empty": 0, "-executable": 0, "-readable": 0, "-writable": 0,
-	"-false": 0, "-true": 0, "-nouser": 0, "-nogroup": 0, "-print": 0, "-print0": 0, "-prune": 0, "-quit": 0, "-ls": 0, "-delete": 0,
-	"-maxdepth": 1, "-mindepth": 1, "-regextype": 1, "-amin": 1, "-anewer": 1, "-atime": 1, "-cmin": 1, "-cnewer": 1, "-ctime": 1, "-fstype": 1, "-gid": 1, "-group": 1,
-	"-ilname": 1, "-iname": 1, "-inum": 1, "-ipath": 1, "-iregex": 1, "-iwholename": 1, "-links": 1, "-lname": 1, "-mmin": 1, "-mtime": 1, "-name": 1, "-newer": 1,
-	"-path": 1, "-perm": 1, "-regex": 1, "-samefile": 1, "-size": 1, "-type": 1, "-uid": 1, "-used": 1, "-user": 1, "-wholename": 1, "-xtype": 1, "-context": 1,
-	"-printf": 1, "-fls": 1, "-fprint": 1, "-fprint0": 1, "-fprintf": 2, "-newermt": 1, "-newerct": 1, "-neweraa": 1, "-newermm": 1, "-newerat": 1,
+func findArity(primary string) (int, bool) {
+	switch primary {
+	case "(", ")", "!", ",", "-a", "-and", "-o", "-or", "-not", "-depth", "-d", "-daystart", "-follow", "-mount", "-xdev", "-noleaf", "-warn",
+		"-nowarn", "-ignore_readdir_race", "-noignore_readdir_race", "-empty", "-executable", "-readable", "-writable", "-false", "-true", "-nouser",
+		"-nogroup", "-print", "-print0", "-prune", "-quit", "-ls", "-delete":
+		return 0, true
+	case "-maxdepth", "-mindepth", "-regextype", "-amin", "-anewer", "-atime", "-cmin", "-cnewer", "-ctime", "-fstype", "-gid", "-group", "-ilname",
+		"-iname", "-inum", "-ipath", "-iregex", "-iwholename", "-links", "-lname", "-mmin", "-mtime", "-name", "-newer", "-path", "-perm", "-regex",
+		"-samefile", "-size", "-type", "-uid", "-used", "-user", "-wholename", "-xtype", "-context", "-printf", "-fls", "-fprint", "-fprint0", "-newermt",
+		"-newerct", "-neweraa", "-newermm", "-newerat":
+		return 1, true
+	case "-fprintf":
+		return 2, true
+	}
+	return 0, false
 }
 
 // narrowing tests leave out most files of a tree.
-var narrowing = map[string]bool{
-	"-name": true, "-iname": true, "-path": true, "-ipath": true, "-wholename": true, "-regex": true, "-iregex": true, "-lname": true, "-inum": true, "-samefile": true,
-	"-size": true, "-newer": true, "-newermt": true, "-mtime": true, "-mmin": true, "-ctime": true, "-cmin": true, "-atime": true, "-amin": true, "-user": true, "-group": true,
-	"-empty": true, "-perm": true, "-nouser": true, "-nogroup": true, "-uid": true, "-gid": true, "-xtype": true, "-executable": true, "-used": true, "-anewer": true, "-cnewer": true,
+func narrowing(primary string) bool {
+	switch primary {
+	case "-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-lname", "-inum", "-samefile", "-size", "-newer", "-newermt",
+		"-mtime", "-mmin", "-ctime", "-cmin", "-atime", "-amin", "-user", "-group", "-empty", "-perm", "-nouser", "-nogroup", "-uid", "-gid", "-xtype",
+		"-executable", "-used", "-anewer", "-cnewer":
+		return true
+	}
+	return false
 }
 
 func findExpr(args []string) findExpression {
@@ -66,7 +77,7 @@ func findExpr(args []string) findExpression {
 			negated = true
 			continue
 		}
-		n, ok := findArity[a]
+		n, ok := findArity(a)
 		if !ok {
 			e.odd = true
 			negated = false
@@ -75,8 +86,11 @@ func findExpr(args []string) findExpression {
 		value := ""
 		if n > 0 && i+n < len(args) {
 			value = args[i+1]
+			if strings.ContainsAny(value, "\x05\x06\x0e\x0f\x10") {
+				e.odd = true // it may become more than one word
+			}
 		}
-		if narrowing[a] && !negated && value != "*" && value != "\x03" {
+		if narrowing(a) && !negated && value != "*" && value != "\x03" {
 			narrowHere = true
 		}
 		if a == "-type" && value == "f" && !negated {

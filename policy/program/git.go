@@ -42,7 +42,7 @@ func (j *Judge) git(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		case "-C":
 			inner = inner.In(shell.Clean(o.Value, inner.Cwd()))
 		case "--work-tree":
-			inner = inner.In(shell.Clean(o.Value, sc.Cwd()))
+			inner = inner.In(sc.Path(o.Value))
 		}
 	}
 	if len(p.operands) == 0 {
@@ -145,6 +145,13 @@ func gitExecutes(key string) bool {
 // gitSub judges what is special to one sub-command.
 func (j *Judge) gitSub(w *shell.Walker, sc *shell.Scope, u *Use, name string, q parsed, raw []string) {
 	run := sc.Fresh("git", "sh", nil).WithStdin(shell.Stream{Known: true})
+	if name == "clone" || name == "init" {
+		for _, o := range q.options {
+			if o.Name == "-c" || o.Name == "--config" {
+				j.gitConfig(w, sc, u, o.Value)
+			}
+		}
+	}
 	switch name {
 	case "bisect":
 		if len(raw) > 1 && raw[0] == "run" {
@@ -161,7 +168,12 @@ func (j *Judge) gitSub(w *shell.Walker, sc *shell.Scope, u *Use, name string, q 
 	case "clone", "fetch", "pull", "ls-remote", "push", "remote":
 		for _, o := range q.operands {
 			if strings.HasPrefix(o, "ext::") {
-				w.Source(run, strings.TrimPrefix(o, "ext::"), u.Span)
+				// Blanks part the words; "% " is a blank inside one.
+				argv := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(o, "ext::"), "% ", "\ue020"))
+				for i := range argv {
+					argv[i] = strings.ReplaceAll(argv[i], "\ue020", " ")
+				}
+				w.Exec(run, shell.Call{Argv: argv, Stdin: shell.Stream{Known: true}, Span: u.Span})
 			}
 			if name != "push" && (strings.Contains(o, "://") || remotePath(o)) {
 				u.Accesses = append(u.Accesses, Access{Action: Fetch, Path: o})
@@ -176,7 +188,7 @@ func (j *Judge) gitSub(w *shell.Walker, sc *shell.Scope, u *Use, name string, q 
 			if len(q.operands) > 0 {
 				dir = q.operands[0]
 			}
-			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: shell.Clean(dir, sc.Cwd()), Tree: true})
+			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(dir), Tree: true})
 		}
 	case "config":
 		if len(q.operands) >= 2 && gitExecutes(strings.ToLower(q.operands[0])) {

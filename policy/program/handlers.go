@@ -121,7 +121,7 @@ func (j *Judge) env(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	changed := false
 	inner := sc.Sub().Under(u.Name)
 	if d, ok := j.dir(spec, p.options); ok {
-		inner = inner.In(shell.Clean(d, sc.Cwd()))
+		inner = inner.In(sc.Path(d))
 	}
 	rest := p.operands
 	if o, ok := p.given("-S", "--split-string"); ok {
@@ -202,13 +202,15 @@ func (j *Judge) xargs(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 		argv = []string{"echo"}
 	}
 	var added []string
-	switch s := c.Stdin; {
+	in := c.Stdin
+	if o, ok := p.given("-a", "--arg-file"); ok {
+		in = w.Content(sc, o.Value)
+	}
+	switch s := in; {
 	case s.Fetched:
 		added = []string{string(shell.HoleFetched)}
 	case s.Known:
-		added = strings.FieldsFunc(strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(s.Text), func(r rune) bool {
-			return r == ' ' || r == '\n' || r == '\t' || r == 0xe000
-		})
+		added = xargsItems(s.Text, p)
 		if len(added) > 256 {
 			added = []string{string(shell.HoleFields)}
 		}
@@ -244,6 +246,26 @@ func (j *Judge) xargs(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 	return shell.Stream{}
 }
 
+// xargsItems splits known input as the options say.
+func xargsItems(text string, p parsed) []string {
+	switch {
+	case hasFlag(p, "-0", "--null"):
+		return strings.FieldsFunc(text, func(r rune) bool { return r == 0xe000 })
+	case hasFlag(p, "-d", "--delimiter"):
+		o, _ := p.given("-d", "--delimiter")
+		sep := unescapeLiteral(o.Value)
+		if sep == "" {
+			sep = "\n"
+		}
+		return strings.Split(strings.TrimSuffix(text, "\n"), sep[:1])
+	case hasFlag(p, "-I", "-i", "--replace", "-J", "-R"):
+		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	}
+	return strings.FieldsFunc(strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(text), func(r rune) bool {
+		return r == ' ' || r == '\n' || r == '\t' || r == 0xe000
+	})
+}
+
 // find judges actions, and what it lists.
 func (j *Judge) find(w *shell.Walker, sc *shell.Scope, c shell.Call, u Use, args []string) shell.Stream {
 	i := 0
@@ -262,10 +284,13 @@ func (j *Judge) find(w *shell.Walker, sc *shell.Scope, c shell.Call, u Use, args
 		roots = []string{"."}
 	}
 	u.Operands = roots
-	for _, r := range roots {
-		u.Accesses = append(u.Accesses, Access{Action: Read, Path: shell.Clean(r, sc.Cwd())})
-	}
 	e := findExpr(args[min(i, len(args)):])
+	for _, r := range roots {
+		if r != "" && unknownStart(r) && r[0] != shell.HoleMaybe && r[0] != shell.HoleText {
+			e.odd = true // it may turn out to be an action
+		}
+		u.Accesses = append(u.Accesses, Access{Action: Read, Path: sc.Path(r)})
+	}
 	u.ReadOnly = !e.odd
 	for _, o := range e.options {
 		u.Options = append(u.Options, Option{Name: o, Known: true})
@@ -276,12 +301,12 @@ func (j *Judge) find(w *shell.Walker, sc *shell.Scope, c shell.Call, u Use, args
 	}
 	for _, f := range e.writes {
 		u.ReadOnly = false
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(f, sc.Cwd())})
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(f)})
 	}
 	if e.delete {
 		u.ReadOnly = false
 		for _, t := range targets {
-			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: shell.Clean(t, sc.Cwd()), Tree: !e.narrow})
+			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(t), Tree: !e.narrow})
 		}
 	}
 	j.use(u)

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"slices"
 	"strings"
 
 	"savepoint/policy/shell"
@@ -79,7 +80,7 @@ func (j *Judge) Read(w *shell.Walker, sc *shell.Scope, path string) {
 }
 
 func (j *Judge) redirect(w *shell.Walker, sc *shell.Scope, name string, a Action, path string) {
-	clean := shell.Clean(path, sc.Cwd())
+	clean := sc.Path(path)
 	j.sink.Use(Use{
 		Name: name, Argv: []string{name, path}, Operands: []string{path}, Known: true,
 		ReadOnly: a == Read || sinkhole(clean),
@@ -172,7 +173,26 @@ func (j *Judge) Run(w *shell.Walker, sc *shell.Scope, c shell.Call) shell.Stream
 
 // help reports whether the only argument asks for help or the version.
 func help(argv []string) bool {
-	return len(argv) == 2 && (argv[1] == "--help" || argv[1] == "--version")
+	switch len(argv) {
+	case 2:
+		switch argv[1] {
+		case "--help", "--version":
+			return true
+		case "version":
+			switch argv[0] {
+			case "go", "terraform", "tofu", "helm", "hugo", "buf", "kustomize":
+				return true
+			}
+		case "-V", "-v", "-version":
+			switch argv[0] {
+			case "node", "npm", "java", "javac", "gcc", "cargo", "rustc", "nginx", "pip", "pip3", "ssh":
+				return argv[0] != "pip" && argv[0] != "pip3" || argv[1] == "-V"
+			}
+		}
+	case 3:
+		return argv[0] == "kubectl" && argv[1] == "version" && argv[2] == "--client"
+	}
+	return false
 }
 
 func (j *Judge) use(u Use) {
@@ -194,7 +214,7 @@ func (j *Judge) generic(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Sp
 	changed := j.options(w, sc, &u, p.options)
 	inner := sc
 	if o, ok := j.dir(spec, p.options); ok {
-		inner = sc.In(shell.Clean(o, sc.Cwd()))
+		inner = sc.In(sc.Path(o))
 	}
 	if spec.Effect == "launch" && p.odd || spec.Guess {
 		j.guess(w, inner, c, u.Name, args)
@@ -225,7 +245,23 @@ func (j *Judge) generic(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Sp
 	}
 	u.ReadOnly = spec.Effect == "read" && !changed && !p.odd && fit && u.Known && trusted(c.Argv[0]) && (spec.Inert || !p.loose && !loose(p.options))
 	j.use(u)
-	return shell.Stream{Plain: spec.Plain, Fetched: fetches(u.Accesses), Decoded: decodes(u, c)}
+	return shell.Stream{Listing: listing(u, p, c), Plain: spec.Plain, Fetched: fetches(u.Accesses), Decoded: decodes(u, c)}
+}
+
+// listing is the paths that a reader prints: those ls is given, and those that
+// come in where nothing is left out.
+func listing(u Use, p parsed, c shell.Call) []string {
+	switch u.Name {
+	case "ls":
+		if hasFlag(p, "-d", "--directory") || slices.ContainsFunc(p.operands, func(o string) bool { return shell.Has(o, shell.HoleStar) || shell.Has(o, shell.HoleChar) }) {
+			return p.operands
+		}
+	case "cat", "sort", "uniq", "tac", "head", "tail", "tr":
+		if len(p.operands) == 0 || u.Name == "tr" {
+			return c.Stdin.Listing
+		}
+	}
+	return nil
 }
 
 // loose reports whether an option's value is not known and may be a path.
@@ -296,7 +332,7 @@ func (j *Judge) options(w *shell.Walker, sc *shell.Scope, u *Use, list []Option)
 // operand judges one argument by its kind; it reports whether the program is
 // more than read-only because of it.
 func (j *Judge) operand(w *shell.Walker, sc *shell.Scope, u *Use, k Kind, v string) bool {
-	path := shell.Clean(v, sc.Cwd())
+	path := sc.Path(v)
 	switch k {
 	case Input, Dir:
 		u.Accesses = append(u.Accesses, Access{Action: Read, Path: path})

@@ -3,6 +3,7 @@ package program
 import (
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"savepoint/policy/shell"
@@ -14,6 +15,14 @@ func (j *Judge) fetch(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 	p := spec.parse(args)
 	u.Options, u.Operands = p.options, p.operands
 	j.options(w, sc, &u, p.options)
+	sends := false
+	for _, o := range p.options {
+		sends = sends || o.kind == Send
+	}
+	if sends && len(p.operands) > 0 {
+		// What is sent goes to the addresses: they are the targets.
+		u.Accesses = slices.DeleteFunc(u.Accesses, func(a Access) bool { return a.Action == Upload })
+	}
 	toFile := false
 	fetched := shell.Stream{Fetched: true}
 	urls := p.operands
@@ -40,7 +49,7 @@ func (j *Judge) fetch(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 	}
 	for _, raw := range urls {
 		action := Fetch
-		if carries(raw) || c.Stdin.Decoded && shell.Has(raw, shell.HoleDecoded) {
+		if sends || carries(raw) || c.Stdin.Decoded && shell.Has(raw, shell.HoleDecoded) {
 			action = Upload
 		}
 		u.Accesses = append(u.Accesses, Access{Action: action, Path: raw})
@@ -54,7 +63,7 @@ func (j *Judge) fetch(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 			if prefix != "" {
 				dir = prefix
 			}
-			u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(dir, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(dir)})
 		}
 	}
 	j.use(u)
@@ -93,12 +102,12 @@ func (j *Judge) remote(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spe
 		case remotePath(o):
 			u.Accesses = append(u.Accesses, Access{Action: Fetch, Path: o})
 		case last:
-			u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(o, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(o)})
 			if hasFlag(p, "--delete", "--del", "--delete-before", "--delete-after", "--delete-during", "--delete-excluded") {
-				u.Accesses = append(u.Accesses, Access{Action: Remove, Path: shell.Clean(o, sc.Cwd()), Tree: true})
+				u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(o), Tree: true})
 			}
 		default:
-			u.Accesses = append(u.Accesses, Access{Action: Read, Path: shell.Clean(o, sc.Cwd())})
+			u.Accesses = append(u.Accesses, Access{Action: Read, Path: sc.Path(o)})
 		}
 	}
 	j.use(u)

@@ -30,7 +30,7 @@ func (j *Judge) sed(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		scripts, inputs = append(scripts, inputs[0]), inputs[1:]
 	}
 	for _, in := range inputs {
-		a := Access{Action: Read, Path: shell.Clean(in, sc.Cwd())}
+		a := Access{Action: Read, Path: sc.Path(in)}
 		if inPlace {
 			a.Action = Write
 		}
@@ -45,7 +45,7 @@ func (j *Judge) sed(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		r := scanSed(s)
 		u.ReadOnly = u.ReadOnly && !r.odd && len(r.commands) == 0 && !r.executes
 		for _, f := range r.writes {
-			path := shell.Clean(f, sc.Cwd())
+			path := sc.Path(f)
 			u.Accesses = append(u.Accesses, Access{Action: Write, Path: path})
 			u.ReadOnly = u.ReadOnly && sinkhole(path)
 		}

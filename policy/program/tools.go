@@ -1,6 +1,7 @@
 package program
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ func (j *Judge) query(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 	case "unzip":
 		lists = hasFlag(p, "-l", "-v", "-t", "-Z", "-p", "-c")
 	}
-	u.ReadOnly = lists && !changed && !p.odd && !p.loose
+	u.ReadOnly = lists && !changed && !p.odd && !p.loose && !slices.ContainsFunc(p.operands, func(o string) bool { return strings.Contains(o, "://") })
 	j.use(u)
 	return shell.Stream{}
 }
@@ -126,6 +127,9 @@ func recipes(text string) []string {
 	return out
 }
 
+// copyProgram is COPY ... PROGRAM 'command', which the server or client runs.
+var copyProgram = regexp.MustCompile(`(?i)\bprogram\s+'([^']*)'`)
+
 // sql judges database clients whose own commands run the shell.
 func (j *Judge) sql(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	p := spec.parse(args)
@@ -150,9 +154,8 @@ func (j *Judge) sql(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 					break
 				}
 			}
-			if _, rest, ok := strings.Cut(strings.ToLower(line), "program '"); ok && strings.Contains(strings.ToLower(line), "copy") {
-				cmd, _, _ := strings.Cut(line[len(line)-len(rest):], "'")
-				w.Source(run, cmd, c.Span)
+			for _, m := range copyProgram.FindAllStringSubmatch(line, 8) {
+				w.Source(run, m[1], c.Span)
 			}
 		}
 	}
@@ -255,7 +258,7 @@ func (j *Judge) editor(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spe
 			continue
 		}
 		u.Operands = append(u.Operands, o)
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(o, sc.Cwd())})
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(o)})
 	}
 	for _, o := range p.options {
 		if o.Has {
@@ -267,6 +270,9 @@ func (j *Judge) editor(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spe
 	}
 	j.use(u)
 	for _, s := range scripts {
+		if rest, ok := strings.CutPrefix(strings.TrimLeft(s, ": "), "term"); ok {
+			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), strings.TrimPrefix(rest, "inal"), c.Span)
+		}
 		if i := strings.IndexByte(s, '!'); i >= 0 && strings.Trim(s[:i], ":%rw silent0123456789,.$") == "" {
 			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), strings.TrimPrefix(s[i+1:], "!"), c.Span)
 		}

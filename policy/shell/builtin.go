@@ -216,7 +216,7 @@ func (w *Walker) changeDir(sc *Scope, name string, args []string) {
 	case len(args) == 0, args[0] == "-":
 		sc.cwd = ""
 	default:
-		sc.cwd = Clean(args[0], sc.cwd)
+		sc.cwd = sc.Path(args[0] + "/")
 	}
 	sc.set("PWD", "/\x01")
 	if strings.HasPrefix(sc.cwd, "/") {

@@ -219,7 +219,8 @@ func (w *Walker) element(sc *Scope, name string, index syntax.ArithmExpr, values
 // assigned judges a value for variables that are code or that change what
 // programs do.
 func (w *Walker) assigned(sc *Scope, name string, export bool, values ...string) {
-	if v, _ := sc.lookup(sc.resolve(name)); export || v.export || special(name) {
+	name = sc.resolve(name)
+	if v, _ := sc.lookup(name); export || v.export || special(name) {
 		for _, v := range values {
 			w.host.Report(Fact{Kind: FactEnvironment, Target: name + "=" + Show(v), Name: name, Value: v, Span: w.here(), Via: sc.via})
 		}

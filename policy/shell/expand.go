@@ -1,8 +1,6 @@
 package shell
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -238,84 +236,6 @@ func (x *expander) fields(word *syntax.Word) []string {
 	return out
 }
 
-// braces performs brace expansion.
-func (x *expander) braces(word *syntax.Word) []*syntax.Word {
-	curly := false
-	for _, p := range word.Parts {
-		if l, ok := p.(*syntax.Lit); ok && strings.Contains(l.Value, "{") {
-			curly = true
-		}
-	}
-	if !curly {
-		return []*syntax.Word{word}
-	}
-	cp := *word
-	if !syntax.SplitBraces(&cp) {
-		return []*syntax.Word{word}
-	}
-	return x.alternatives(&cp, 0)
-}
-
-func (x *expander) alternatives(word *syntax.Word, depth int) []*syntax.Word {
-	if depth > 16 {
-		x.w.limit(x.sc, x.w.here())
-		return []*syntax.Word{word}
-	}
-	for i, p := range word.Parts {
-		br, ok := p.(*syntax.BraceExp)
-		if !ok {
-			continue
-		}
-		var out []*syntax.Word
-		for _, e := range x.elements(br, depth) {
-			parts := make([]syntax.WordPart, 0, len(word.Parts)+len(e.Parts))
-			parts = append(append(append(parts, word.Parts[:i]...), e.Parts...), word.Parts[i+1:]...)
-			out = append(out, x.alternatives(&syntax.Word{Parts: parts}, depth+1)...)
-			if len(out) > maxFields {
-				x.w.limit(x.sc, x.w.here())
-				break
-			}
-		}
-		return out
-	}
-	return []*syntax.Word{word}
-}
-
-func (x *expander) elements(br *syntax.BraceExp, depth int) []*syntax.Word {
-	if !br.Sequence {
-		var out []*syntax.Word
-		for _, e := range br.Elems {
-			out = append(out, x.alternatives(e, depth+1)...)
-		}
-		return out
-	}
-	lit := func(s string) *syntax.Word {
-		return &syntax.Word{Parts: []syntax.WordPart{&syntax.Lit{Value: s}}}
-	}
-	from, to := br.Elems[0].Lit(), br.Elems[1].Lit()
-	a, err1 := strconv.Atoi(from)
-	b, err2 := strconv.Atoi(to)
-	if err1 != nil || err2 != nil {
-		if len(from) != 1 || len(to) != 1 {
-			return []*syntax.Word{lit(string(HoleText))}
-		}
-		var out []*syntax.Word
-		lo, hi := min(from[0], to[0]), max(from[0], to[0])
-		for c := int(lo); c <= int(hi) && c < 0x7f; c++ {
-			out = append(out, lit(string(rune(c))))
-		}
-		return out
-	}
-	if d := max(a, b) - min(a, b); d > 16 || d < 0 {
-		return []*syntax.Word{lit(string(HoleText))}
-	}
-	var out []*syntax.Word
-	for n := min(a, b); n <= max(a, b); n++ {
-		out = append(out, lit(fmt.Sprint(n)))
-	}
-	return out
-}
-
 func (x *expander) parts(b *builder, parts []syntax.WordPart, first bool) {
 	for i, p := range parts {
 		if x.w.done {
@@ -439,6 +359,10 @@ func (x *expander) spreads(b *builder, p *syntax.ParamExp) bool {
 	if !ok {
 		return false
 	}
+	if w, whole := p.Index.(*syntax.Word); p.Param.Value == "*" || whole && w.Lit() == "*" {
+		b.add(strings.Join(list, " "), true)
+		return true
+	}
 	for i, v := range list {
 		if i > 0 {
 			b.flush()
@@ -494,156 +418,4 @@ func unescape(v string, heredoc bool) string {
 		}
 	}
 	return out.String()
-}
-
-// subst judges a command substitution and returns its value.
-func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
-	s, seen := x.outputs[n]
-	if !seen {
-		if x.w.depth >= maxDepth {
-			x.w.limit(x.sc, x.w.here())
-			return string(HoleText)
-		}
-		x.w.depth++
-		at := x.w.at
-		sub := x.sc.Sub()
-		sub.stdin = Stream{Inherit: true}
-		s = x.w.stmts(sub, stmts)
-		s.Script = s.Script || x.w.generatedBy(sub, stmts)
-		if len(stmts) == 1 && stmts[0].Cmd == nil && len(stmts[0].Redirs) == 1 && stmts[0].Redirs[0].Op == syntax.RdrIn {
-			s = x.w.content(x.sc, x.w.word(x.sc, stmts[0].Redirs[0].Word)) // $(<file)
-		}
-		x.w.at = at
-		x.w.depth--
-		if x.outputs == nil {
-			x.outputs = map[syntax.Node]Stream{}
-		}
-		x.outputs[n] = s
-	}
-	switch {
-	case s.Known:
-		return strings.TrimRight(s.Text, "\n")
-	case s.Fetched:
-		return string(HoleFetched)
-	case s.Decoded:
-		return string(HoleDecoded)
-	case s.Script:
-		return string(HoleScript)
-	case s.Plain:
-		return string(HoleText)
-	}
-	return string(HoleOutput)
-}
-
-func (w *Walker) generatedBy(sc *Scope, stmts []*syntax.Stmt) bool {
-	if len(stmts) != 1 {
-		return false
-	}
-	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(c.Assigns) > 0 {
-		return false
-	}
-	var argv []string
-	for _, a := range c.Args {
-		lit := a.Lit()
-		if lit == "" {
-			return false
-		}
-		argv = append(argv, lit)
-	}
-	return generated(argv)
-}
-
-// process judges a process substitution. The value is a path that no other
-// file has; what is known of its content is kept under it.
-func (x *expander) process(p *syntax.ProcSubst) string {
-	x.w.steps++
-	sub := x.sc.Sub()
-	sub.spread = true
-	if p.Op == syntax.CmdOut {
-		sub.stdin = Stream{}
-	} else {
-		sub.stdin = Stream{Inherit: true}
-	}
-	at := x.w.at
-	s := x.w.stmts(sub, p.Stmts)
-	s.Script = x.w.generatedBy(sub, p.Stmts)
-	x.w.at = at
-	path := fmt.Sprintf("/dev/fd/p%d", x.w.steps)
-	if !s.Known && !s.Fetched && !s.Decoded && !s.Script {
-		s = Stream{} // opaque when run
-	}
-	x.sc.shared.files[path] = File{Content: s}
-	return path
-}
-
-// ansiC decodes the inside of $'...'.
-func ansiC(v string) string {
-	if !strings.Contains(v, `\`) {
-		return v
-	}
-	var out strings.Builder
-	for i := 0; i < len(v); i++ {
-		if v[i] != '\\' || i+1 >= len(v) {
-			out.WriteByte(v[i])
-			continue
-		}
-		i++
-		n := escape(&out, v[i:], true)
-		i += n - 1
-	}
-	return out.String()
-}
-
-// escape writes the character that the escape at the start of s (without its
-// backslash) stands for, and returns how many bytes of s it took.
-func escape(out *strings.Builder, s string, ansi bool) int {
-	simple := map[byte]byte{'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'n': '\n', 'r': 13, 't': '\t', 'v': 11, '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
-	if c, ok := simple[s[0]]; ok {
-		out.WriteByte(c)
-		return 1
-	}
-	digits := func(from, most int, set string) (int, string) {
-		n := from
-		for n < len(s) && n < from+most && strings.IndexByte(set, s[n]) >= 0 {
-			n++
-		}
-		return n, s[from:n]
-	}
-	const hex = "0123456789abcdefABCDEF"
-	switch s[0] {
-	case 'x':
-		if n, d := digits(1, 2, hex); d != "" {
-			v, _ := strconv.ParseUint(d, 16, 8)
-			out.WriteByte(byte(v))
-			return n
-		}
-	case 'u', 'U':
-		most := 4
-		if s[0] == 'U' {
-			most = 8
-		}
-		if n, d := digits(1, most, hex); d != "" {
-			v, _ := strconv.ParseUint(d, 16, 32)
-			out.WriteRune(rune(min(v, 0x10ffff)))
-			return n
-		}
-	case 'c':
-		if ansi && len(s) > 1 {
-			out.WriteByte(s[1] & 0x1f)
-			return 2
-		}
-	case '0', '1', '2', '3', '4', '5', '6', '7':
-		most := 3
-		if !ansi && s[0] == '0' {
-			most = 4
-		}
-		n, d := digits(0, most, "01234567")
-		v, _ := strconv.ParseUint(d, 8, 32)
-		out.WriteByte(byte(v))
-		return n
-	}
-	out.WriteByte('\\')
-	out.WriteByte(s[0])
-	return 1
 }

@@ -153,7 +153,7 @@ func printf(args []string) (string, bool) {
 
 func conversion(verb byte, flags, arg string) (string, bool) {
 	if flags != "" {
-		if n, err := strconv.Atoi(strings.TrimPrefix(flags, ".")); verb == 's' && strings.HasPrefix(flags, ".") && err == nil && Known(arg) {
+		if n, err := strconv.Atoi(strings.TrimPrefix(flags, ".")); verb == 's' && strings.HasPrefix(flags, ".") && err == nil && n >= 0 && Known(arg) {
 			return arg[:min(n, len(arg))], true
 		}
 		return "", false

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -104,6 +105,10 @@ func (x *expander) param(b *builder, p *syntax.ParamExp, quoted bool) {
 		emit(string(HoleFields))
 		return
 	case p.Length:
+		if list, ok := x.sc.array(name); ok && p.Index != nil && wholeArray(p.Index) && !slices.ContainsFunc(list, func(v string) bool { return Has(v, HoleFields) }) {
+			emit(strconv.Itoa(len(list)))
+			return
+		}
 		if v := x.base(p); Known(v) && p.Index == nil {
 			emit(strconv.Itoa(len([]rune(v))))
 			return
@@ -144,7 +149,9 @@ func (x *expander) base(p *syntax.ParamExp) string {
 	case "?", "$", "!", "-":
 		return string(HoleText)
 	}
-	if n, err := strconv.Atoi(name); err == nil {
+	if n, err := strconv.Atoi(name); err == nil && n <= 0 {
+		return x.sc.arg0
+	} else if err == nil {
 		for i := 0; i < len(x.sc.args) && i < n; i++ {
 			if Has(x.sc.args[i], HoleFields) {
 				return string(HoleText)
@@ -307,7 +314,7 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 	maybe := v == string(HoleMaybe)
 	switch e.Op {
 	case syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AssignUnset, syntax.AssignUnsetOrNull:
-		word := x.word(e.Word)
+		word := x.operand(e.Word, quoted)
 		if maybe || v == "" && (e.Op == syntax.DefaultUnsetOrNull || e.Op == syntax.AssignUnsetOrNull) {
 			if (e.Op == syntax.AssignUnset || e.Op == syntax.AssignUnsetOrNull) && syntax.ValidName(name) {
 				x.w.assigned(x.sc, name, false, word)
@@ -323,7 +330,7 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 		}
 		return v
 	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
-		word := x.word(e.Word)
+		word := x.operand(e.Word, quoted)
 		switch {
 		case maybe:
 			return string(HoleMaybe)
@@ -362,6 +369,46 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 	}
 	x.w.report(x.sc, FactParse, "an expansion that is not known here", x.w.here())
 	return string(HoleFields)
+}
+
+// operand expands the word of a default value. Between double quotes, single
+// quotes in it are plain characters and what they hold is expanded.
+func (x *expander) operand(word *syntax.Word, quoted bool) string {
+	if word == nil || !quoted {
+		return x.word(word)
+	}
+	var out strings.Builder
+	for _, p := range word.Parts {
+		q, ok := p.(*syntax.SglQuoted)
+		switch {
+		case !ok:
+			out.WriteString(x.quoted([]syntax.WordPart{p}, false))
+		case q.Dollar:
+			out.WriteRune(HoleText)
+		default:
+			out.WriteString("'" + x.reparsed(q.Value) + "'")
+		}
+	}
+	return out.String()
+}
+
+// reparsed expands text that the parser took for quoted and the shell does not.
+func (x *expander) reparsed(text string) string {
+	if !strings.ContainsAny(text, "$`\\") {
+		return inert(text)
+	}
+	if x.w.depth >= maxDepth || tooDeep(text) {
+		x.w.limit(x.sc, x.w.here())
+		return string(HoleText)
+	}
+	word, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Document(strings.NewReader(text))
+	if err != nil {
+		x.w.report(x.sc, FactParse, err.Error(), x.w.here())
+		return string(HoleText)
+	}
+	x.w.depth++
+	defer func() { x.w.depth-- }()
+	return x.quoted(word.Parts, false)
 }
 
 func recase(v string, op syntax.ParExpOperator) string {

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -32,24 +33,25 @@ type File struct {
 // Scope is the state of one shell at one point of the line: variables,
 // functions, working directory, positional parameters.
 type Scope struct {
-	login  map[string]variable // the login environment, shared and never written
-	vars   map[string]variable // what the line changed
-	funcs  map[string]*function
-	args   []string // "$@"
-	arg0   string
-	cwd    string // absolute, or "" when not known
-	home   string
-	stdin  Stream
-	via    []string
-	spread bool     // inside a pipeline or in the background
-	names  []string // functions being run, outermost first
-	loops  int      // endless loops around
-	shared *shared
+	login   map[string]variable // the login environment, shared and never written
+	vars    map[string]variable // what the line changed
+	funcs   map[string]*function
+	args    []string // "$@"
+	arg0    string
+	cwd     string // absolute, or "" when not known
+	home    string
+	stdin   Stream
+	via     []string
+	spread  bool        // inside a pipeline or in the background
+	running []*function // outermost first
+	loops   int         // endless loops around
+	shared  *shared
 }
 
 // shared is what subshells see of each other.
 type shared struct {
 	files map[string]File
+	links map[string]string // symbolic links that the line makes
 }
 
 type function struct {
@@ -87,7 +89,7 @@ func NewLogin(home, user string) *Login {
 func NewScope(l *Login) *Scope {
 	return &Scope{
 		login: l.vars, vars: map[string]variable{}, funcs: map[string]*function{}, arg0: "bash", home: l.home,
-		stdin: Stream{Inherit: true}, shared: &shared{files: map[string]File{}},
+		stdin: Stream{Inherit: true}, shared: &shared{files: map[string]File{}, links: map[string]string{}},
 	}
 }
 
@@ -126,16 +128,49 @@ func (sc *Scope) Looping() bool { return sc.loops > 0 }
 func (sc *Scope) Spread() bool { return sc.spread }
 
 // File returns what the line did to a file earlier, if anything.
-func (sc *Scope) File(path string) (File, bool) {
-	f, ok := sc.shared.files[Clean(path, sc.cwd)]
+func (sc *Scope) File(name string) (File, bool) {
+	f, ok := sc.shared.files[Clean(name, sc.cwd)]
 	return f, ok
 }
 
 // Wrote notes that the line writes content to a file.
-func (sc *Scope) Wrote(path string, content Stream) {
-	if p := Clean(path, sc.cwd); p != "" && len(sc.shared.files) < maxFields {
+func (sc *Scope) Wrote(name string, content Stream) {
+	if p := Clean(name, sc.cwd); p != "" && len(sc.shared.files) < maxFields {
 		sc.shared.files[p] = File{Content: content}
 	}
+}
+
+// Linked notes that the line makes a symbolic link.
+func (sc *Scope) Linked(link, target string) {
+	l := Clean(link, sc.cwd)
+	t := Clean(target, path.Dir(l))
+	if l != "" && l != t && len(sc.shared.links) < 64 {
+		sc.shared.links[l] = t
+	}
+}
+
+// Path returns the canonical form of a path value, followed through links that
+// the line makes. The link itself stays unless a slash follows it.
+func (sc *Scope) Path(p string) string {
+	clean := Clean(p, sc.cwd)
+	if len(sc.shared.links) == 0 || clean == "" {
+		return clean
+	}
+	open := strings.HasSuffix(p, "/")
+	for range 8 {
+		longest := "" // the only one that decides, whatever the order of the map
+		for link := range sc.shared.links {
+			rest, ok := strings.CutPrefix(clean, link)
+			if ok && (strings.HasPrefix(rest, "/") || rest == "" && open) && len(link) > len(longest) {
+				longest = link
+			}
+		}
+		if longest == "" {
+			break
+		}
+		clean = path.Clean(sc.shared.links[longest] + clean[len(longest):])
+	}
+	return clean
 }
 
 // Sub returns a copy for a subshell or for a launcher: what happens in it
@@ -146,7 +181,7 @@ func (sc *Scope) Sub() *Scope {
 	c.funcs = maps.Clone(sc.funcs)
 	c.args = slices.Clip(sc.args)
 	c.via = slices.Clip(sc.via)
-	c.names = slices.Clip(sc.names)
+	c.running = slices.Clip(sc.running)
 	return &c
 }
 
@@ -172,7 +207,7 @@ func (sc *Scope) Fresh(launcher, arg0 string, args []string) *Scope {
 		}
 	}
 	c.funcs = map[string]*function{}
-	c.arg0, c.args, c.names = arg0, args, nil
+	c.arg0, c.args, c.running = arg0, args, nil
 	return c
 }
 

@@ -37,6 +37,8 @@ type ExecutorCaps struct {
 	Clock bool
 	// Signals is true where a command can send its own shell a signal.
 	Signals bool
+	// Parallel is how many commands that keep the guest busy may run at once.
+	Parallel int
 	// Slack is how long the guest may take for a command that does nothing.
 	Slack time.Duration
 }
@@ -51,7 +53,7 @@ func Executor(t *testing.T, factory func(t *testing.T) ExecutorUnderTest, caps E
 	}{
 		{"results", s.results}, {"exact text", s.exactText}, {"streams F100", s.streams}, {"stdin", s.stdin},
 		{"environment and directory F05", s.surroundings}, {"accounts", s.accounts}, {"refusals", s.refusals},
-		{"deadline ends everything F99", s.deadline}, {"context ends everything", s.cancelled},
+		{"deadline ends everything F99", s.deadline}, {"deadline keeps the output", s.deadlineOutput}, {"context ends everything", s.cancelled},
 		{"leftovers end with the command F05", s.leftovers}, {"lost connection F98", s.lost},
 		{"side by side", s.sideBySide}, {"marker and facts F23", s.marker}, {"clock F94", s.clock},
 		{"pinned host key", s.hostKey},
@@ -243,6 +245,9 @@ func (s *executorSuite) refusals(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, r.want)
 		}
 	}
+	if _, err := s.try(ctx, policy.Agent, "touch /tmp/refused; : "+strings.Repeat("x", 200_000), orchestrator.ExecRequest{}); !errors.Is(err, orchestrator.ErrDenied) {
+		t.Errorf("a command longer than the kernel takes: got %v, want ErrDenied", err)
+	}
 	if res := s.run(t, "test -e /tmp/refused", orchestrator.ExecRequest{}); res.ExitCode == 0 {
 		t.Error("a refused command ran")
 	}
@@ -291,8 +296,11 @@ func (s *executorSuite) silent(t *testing.T, how string) {
 func (s *executorSuite) deadline(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	slots := make(chan struct{}, max(1, s.caps.Parallel))
 	for how := range clingers {
 		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			t.Run(how, func(t *testing.T) {
 				timeout := 500*time.Millisecond + 10*s.caps.Slack
 				began := time.Now()
@@ -307,7 +315,6 @@ func (s *executorSuite) deadline(t *testing.T) {
 			})
 		})
 	}
-	wg.Go(func() { t.Run("output", s.deadlineOutput) })
 }
 
 func (s *executorSuite) deadlineOutput(t *testing.T) {

@@ -145,7 +145,7 @@ func open(ctx context.Context, o Options, step func(string)) (l *lab, err error)
 		TokenID: user + "!" + token, TokenSecret: secrets.Tokens[user+"!"+token].Reveal(),
 		User: access.Superuser, Password: secrets.Passwords[access.Superuser].Reveal(),
 		PVEVersion: l.api.Version(), Network: "user", Storage: "qcow2",
-		Nodes: []Node{{Name: NodeName, Online: true}}, StateDir: o.Dir, Accelerator: fmt.Sprintf("%s (%s)", accel.Name, accel.Reason),
+		Nodes: []Node{{Name: NodeName, Online: true}}, StateDir: o.Dir, Accelerator: accel.Name, AcceleratorReason: accel.Reason,
 		Config: configFile(o.Dir), JumpAddress: l.jump.Addr().String(), PID: os.Getpid(),
 	}
 	return l, l.publish(o)

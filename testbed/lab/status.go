@@ -31,10 +31,12 @@ type Status struct {
 	Storage     string `json:"storage"`
 	Nodes       []Node `json:"nodes"`
 	StateDir    string `json:"state_dir"`
-	Accelerator string `json:"accelerator"`
-	Config      string `json:"config"`
-	JumpAddress string `json:"jump_address"`
-	PID         int    `json:"pid"`
+	Accelerator string `json:"accelerator"` // "kvm" or "tcg", software emulation
+	// AcceleratorReason says why it is that one.
+	AcceleratorReason string `json:"accelerator_reason"`
+	Config            string `json:"config"`
+	JumpAddress       string `json:"jump_address"`
+	PID               int    `json:"pid"`
 }
 
 func statusFile(dir string) string { return filepath.Join(dir, "status.json") }

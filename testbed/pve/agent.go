@@ -223,7 +223,8 @@ func agentFileRead(c *call) (any, error) {
 	}
 	most := c.p.Int("count", agentFileMax)
 	var content []byte
-	for eof := false; !eof && len(content) < most; {
+	eof := false
+	for !eof && len(content) < most {
 		var part struct {
 			Count int    `json:"count"`
 			Data  string `json:"buf-b64"`
@@ -238,15 +239,13 @@ func agentFileRead(c *call) (any, error) {
 			return nil, fail("Agent error: %w", err)
 		}
 		content = append(content, b...)
-		if eof = part.EOF || part.Count == 0; eof {
-			break
-		}
+		eof = part.EOF || part.Count == 0
 	}
 	out := map[string]any{"content": string(content)}
 	if c.p.Has("decode") && !c.p.Bool("decode") {
 		out["content"] = base64.StdEncoding.EncodeToString(content)
 	}
-	if len(content) >= most {
+	if !eof {
 		out["truncated"] = 1
 	}
 	return out, nil

@@ -2,6 +2,7 @@ package pve
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"savepoint/testbed/pve/task"
@@ -20,8 +21,8 @@ func (s *Server) cloneDisks(w *task.Worker, j cloneJob, o, main options, running
 	ctx := w.Context()
 	images := s.vmOpts.images(o)
 	if running && tag == "" && len(images) > 0 && j.full {
-		tag = cloneTag
-		done, err := s.cloneSource(w, j.vmid, images)
+		tag = fmt.Sprintf("%s%d", cloneTag, w.UPID.PID)
+		done, err := s.cloneSource(w, j.vmid, images, tag)
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func (s *Server) cloneDisk(w *task.Worker, ctx context.Context, j cloneJob, d dr
 			format = st.Format
 		}
 	}
-	if tag == cloneTag {
+	if strings.HasPrefix(tag, cloneTag) {
 		w.Log("drive mirror is starting for drive-%s", d.slot)
 		defer w.Log("drive-%s: Done.", d.slot)
 	}
@@ -101,10 +102,10 @@ func (s *Server) cloneDisk(w *task.Worker, ctx context.Context, j cloneJob, d dr
 }
 
 // cloneSource snapshots a running VM to copy from; done removes the snapshot.
-func (s *Server) cloneSource(w *task.Worker, vmid int, images []drive) (done func(), err error) {
+func (s *Server) cloneSource(w *task.Worker, vmid int, images []drive, tag string) (done func(), err error) {
 	e := s.entry(vmid)
 	e.backend.Lock()
-	err = s.cfg.Machines.Snapshot(w.Context(), vmid, cloneTag, "")
+	err = s.cfg.Machines.Snapshot(w.Context(), vmid, tag, "")
 	e.backend.Unlock()
 	if err != nil {
 		return nil, fail("drive mirror: %w", err)
@@ -117,7 +118,7 @@ func (s *Server) cloneSource(w *task.Worker, vmid int, images []drive) (done fun
 		e.backend.Lock()
 		defer e.backend.Unlock()
 		for _, d := range images {
-			if err := s.cfg.Machines.DeleteSnapshot(ctx, vmid, d.slot, cloneTag); err != nil {
+			if err := s.cfg.Machines.DeleteSnapshot(ctx, vmid, d.slot, tag); err != nil {
 				w.Warn("remove copy source of %s: %v", d.slot, err)
 			}
 		}

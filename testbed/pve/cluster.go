@@ -65,6 +65,15 @@ func readMachine() machineFigures {
 	return f
 }
 
+// busy is the share of the processors in use, as far as the load tells.
+func (f machineFigures) busy() float64 {
+	load, err := strconv.ParseFloat(f.load[0], 64)
+	if err != nil {
+		return 0
+	}
+	return min(1, load/float64(f.cpus))
+}
+
 // nodeItem is the node in lists; who may not audit it sees less.
 func (c *call) nodeItem() map[string]any {
 	s := c.s
@@ -75,7 +84,7 @@ func (c *call) nodeItem() map[string]any {
 	m := readMachine()
 	total, used, _ := s.storages[0].usage()
 	for k, v := range map[string]any{
-		"uptime": m.uptime, "maxcpu": m.cpus, "cpu": 0.01, "maxmem": m.memTotal, "mem": m.memTotal - m.memFree,
+		"uptime": m.uptime, "maxcpu": m.cpus, "cpu": m.busy(), "maxmem": m.memTotal, "mem": m.memTotal - m.memFree,
 		"maxdisk": total, "disk": used,
 	} {
 		out[k] = v
@@ -100,10 +109,10 @@ func nodeStatus(c *call) (any, error) {
 		memory["available"] = m.memFree
 	}
 	return map[string]any{
-		"uptime": m.uptime, "loadavg": m.load, "cpu": 0, "idle": 0, "wait": 0,
+		"uptime": m.uptime, "loadavg": m.load, "cpu": m.busy(), "idle": 0, "wait": 0,
 		"memory": memory, "swap": map[string]any{"total": 0, "free": 0, "used": 0}, "ksm": map[string]any{"shared": 0},
 		"rootfs":         map[string]any{"total": total, "used": used, "avail": avail, "free": total - used},
-		"cpuinfo":        map[string]any{"cpus": m.cpus, "cores": m.cpus, "sockets": 1, "model": "lab", "mhz": "1000", "hvm": "1", "flags": "", "user_hz": 100},
+		"cpuinfo":        map[string]any{"cpus": m.cpus, "cores": m.cpus, "sockets": 1, "model": runtime.GOARCH, "user_hz": 100},
 		"kversion":       "Linux lab",
 		"current-kernel": map[string]any{"sysname": "Linux", "release": "lab", "version": "lab", "machine": runtime.GOARCH},
 		"boot-info":      map[string]any{"mode": "legacy-bios"},

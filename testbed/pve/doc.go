@@ -33,6 +33,8 @@
 //
 // One node; no HA, no migration, no backup jobs, no firewall, no SDN. Options
 // that a backend cannot change on a running VM stay pending until it is
-// restarted. The not-newest rule of ZFS and volume chains is kept by the server
+// restarted, and its disks cannot be resized before. VMs have no figures of
+// their use of processor, memory and network. Bandwidth limits are accepted
+// and not kept. The not-newest rule of ZFS and volume chains is kept by the server
 // itself, whatever the backend could do.
 package pve

@@ -116,6 +116,9 @@ func (s *Server) checkDrive(c *call, vmid int, d drive) error {
 		if _, err := s.importSource(from); err != nil {
 			return err
 		}
+		if err := c.mayImport(from); err != nil {
+			return err
+		}
 	}
 	if isNew {
 		return nil
@@ -124,7 +127,7 @@ func (s *Server) checkDrive(c *call, vmid int, d drive) error {
 		if _, err := s.contentFile(st, name); err != nil {
 			return fail("volume '%s' does not exist", file)
 		}
-		return nil
+		return checkPrivs(s.access, c.who, "/storage/"+st.ID, true, "Datastore.Audit", "Datastore.AllocateSpace")
 	}
 	v, err := s.volume(file)
 	if err != nil {
@@ -134,6 +137,21 @@ func (s *Server) checkDrive(c *call, vmid int, d drive) error {
 		return forbidden("/storage/" + st.ID + ", Datastore.Allocate")
 	}
 	return nil
+}
+
+// mayImport refuses a source of a new disk that the caller must not read.
+func (c *call) mayImport(from string) error {
+	if strings.HasPrefix(from, "/") {
+		return nil // the superuser's, as was checked
+	}
+	storage := "/storage/" + storageID(from)
+	if v, err := c.s.volume(from); err == nil {
+		if c.may(storage, "Datastore.Allocate") {
+			return nil
+		}
+		return c.need("/vms/"+itoa(v.VMID), privDisk)
+	}
+	return checkPrivs(c.s.access, c.who, storage, true, "Datastore.Audit", "Datastore.AllocateSpace")
 }
 
 // makeDrive allocates what a drive asks for and returns its final option.
@@ -244,7 +262,7 @@ func (s *Server) copyDisk(w *task.Worker, ctx context.Context, st Storage, vmid 
 	if err := s.cfg.Disks.Copy(ctx, src, tag, v.disk("")); err != nil {
 		return v, joinCleanup(fail("unable to create image: %w", err), s.dropVolume(v.ID))
 	}
-	if w != nil && tag != cloneTag && size > 0 {
+	if w != nil && !strings.HasPrefix(tag, cloneTag) && size > 0 {
 		w.Log("transferred %s of %s (100.00%%)", humanSize(size), humanSize(size))
 	}
 	return v, nil

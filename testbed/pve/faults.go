@@ -33,7 +33,22 @@ type Fault struct {
 }
 
 // TaskFault makes a task of a type go wrong at one of its steps. Every task
-// has "begin"; other steps are named in the code of the tasks.
+// has "begin", before anything was done. Beyond that:
+//
+//	qmcreate       created (a locked configuration exists)
+//	qmclone        created, disk (before each), finish (all disks are made)
+//	qmstart        start
+//	qmshutdown     shutdown
+//	qmstop         stop
+//	qmsnapshot     prepared (lock, section, memory's volume), disks, commit (all is taken)
+//	qmdelsnapshot  marked (lock and state are set), disk (after each)
+//	qmrollback     stop, locked, disk (after each), restored (the configuration is), start
+//	qmsuspend      saving
+//	qmtemplate     template
+//	qmdestroy      destroy
+//	resize         resize
+//	imgcopy        copy
+//	imgdel         remove
 type TaskFault struct {
 	Type   string // "qmsnapshot"
 	Step   string // "" = "begin"

@@ -79,7 +79,9 @@ func startNode(t testing.TB, cfg pve.Config, mem *memory.Backend) *node {
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
 		srv.Close()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
 	})
 	return n
 }

@@ -12,8 +12,10 @@ import (
 // cloneLock is how long a clone waits for the lock files.
 const cloneLock = time.Second
 
-// cloneTag is the snapshot a running VM's disks are copied from.
-const cloneTag = "__clone__"
+// cloneTag begins the name of the snapshot a running VM's disks are copied
+// from. A task's own number follows, so that one which a killed worker left
+// is in nobody's way.
+const cloneTag = "__clone-"
 
 // cloneJob is one clone to make.
 type cloneJob struct {

@@ -242,11 +242,7 @@ func (r *replayer) settle() {
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		rep := r.must(request{
-			method: "GET", target: "/api2/json/nodes/pve1/tasks?source=active", proto: "HTTP/1.1",
-			header: [][2]string{{"Authorization", "PVEAPIToken=" + r.id.tokens["token"]}},
-		})
-		if list, ok := rep.body.(map[string]any)["data"].([]any); ok && len(list) == 0 {
+		if list := r.n.data("/nodes/pve1/tasks?source=active").([]any); len(list) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -260,18 +256,12 @@ func (r *replayer) settle() {
 func (r *replayer) await(upid string) taskEnd {
 	r.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	get := func(what string) map[string]any {
-		rep := r.must(request{
-			method: "GET", target: "/api2/json/nodes/pve1/tasks/" + url.PathEscape(upid) + what, proto: "HTTP/1.1",
-			header: [][2]string{{"Authorization", "PVEAPIToken=" + r.id.tokens["roottoken"]}},
-		})
-		return rep.body.(map[string]any)
-	}
+	get := func(what string) any { return r.n.data("/nodes/pve1/tasks/" + url.PathEscape(upid) + what) }
 	for {
-		data := get("/status")["data"].(map[string]any)
+		data := get("/status").(map[string]any)
 		if data["status"] == "stopped" {
 			end := taskEnd{Type: data["type"].(string), ExitStatus: data["exitstatus"].(string)}
-			for _, e := range get("/log?limit=0")["data"].([]any) {
+			for _, e := range get("/log?limit=0").([]any) {
 				end.Log = append(end.Log, e.(map[string]any)["t"].(string))
 			}
 			return end

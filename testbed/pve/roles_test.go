@@ -131,6 +131,10 @@ func TestRestart(t *testing.T) {
 	mem := memory.New()
 	cfg := config(filepath.Join(t.TempDir(), "state"), mem)
 	n := startNode(t, cfg, mem)
+	if second, err := pve.New(cfg); err == nil {
+		second.Close()
+		t.Error("two servers use one directory")
+	}
 	n.makeVM("100", "&description=a%0Ab%25&tags=x%3BA")
 	ca, err := os.ReadFile(n.srv.CAFile())
 	n.must(err)

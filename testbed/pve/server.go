@@ -2,10 +2,13 @@ package pve
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"savepoint/testbed/pve/access"
@@ -28,7 +31,7 @@ type Server struct {
 	http     *httpd.Server
 	tls      *tls.Config
 	print    string // fingerprint of the server's certificate
-	born     time.Time
+	lock     *os.File
 
 	mu      sync.Mutex
 	vms     map[int]*vmEntry
@@ -39,18 +42,25 @@ type Server struct {
 
 // New makes a server from what its directory holds. Tasks that ran when the
 // last server ended are finished now; what they left stays as it is.
-func New(cfg Config) (*Server, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+func New(cfg Config) (_ *Server, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open api state: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, Faults: &Faults{}, born: cfg.Now(),
+		cfg: cfg, Faults: &Faults{},
 		vms: map[int]*vmEntry{}, volumes: map[string]volume{}, pools: map[string]*pool{},
 	}
+	if s.lock, err = lockDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.Close()
+		}
+	}()
 	for _, st := range cfg.Storages {
 		if st, err = st.prepared(cfg.Dir, cfg.major()); err != nil {
 			return nil, err
@@ -70,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	for _, load := range []func() error{s.loadVMs, s.loadVolumes, s.loadPools} {
-		if err := load(); err != nil {
+		if err = load(); err != nil {
 			return nil, err
 		}
 	}
@@ -85,16 +95,22 @@ func New(cfg Config) (*Server, error) {
 	s.vmOpts = newVMOptions(cfg.major())
 	s.routes = newRoutes(cfg.major(), table())
 	s.http = httpd.New(s.serve, cfg.IdleTimeout, cfg.Now)
-	s.tasks, err = task.Open(cfg.Dir+"/tasks", cfg.Node, cfg.Now, s.Faults.step)
-	return s, err
+	if s.tasks, err = task.Open(filepath.Join(cfg.Dir, "tasks"), cfg.Node, cfg.Now, s.Faults.step); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Version is the release that the server behaves like, as GET /version tells it.
 func (s *Server) Version() string { _, v := s.cfg.release(); return v }
 
-// Serve answers HTTPS connections of l until Close. It closes l.
+// Serve answers HTTPS connections of l until Close, and then returns nil. It
+// closes l.
 func (s *Server) Serve(l net.Listener) error {
-	return s.http.Serve(tls.NewListener(l, s.tls))
+	if err := s.http.Serve(tls.NewListener(l, s.tls)); !errors.Is(err, httpd.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // Listen opens a loopback port, "127.0.0.1:0" for any, to hand to Serve.
@@ -124,4 +140,19 @@ func (s *Server) ListenAndServe(addr string) error {
 func (s *Server) Close() {
 	s.http.Close()
 	s.tasks.Close()
+	s.lock.Close()
+}
+
+// lockDir makes sure that only one server uses the directory. The lock goes
+// with the process that holds it.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open api state: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open api state %s: another server uses it", dir)
+	}
+	return f, nil
 }

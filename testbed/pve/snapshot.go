@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"savepoint/testbed/pve/task"
 )
@@ -192,11 +193,13 @@ func (s *Server) snapshotDisks(w *task.Worker, vmid int, name string, running bo
 	defer e.backend.Unlock()
 	images := s.vmOpts.images(snap)
 	if running {
+		begin := time.Now()
 		if err := s.cfg.Machines.Snapshot(w.Context(), vmid, name, stateFile); err != nil {
 			return fail("%w", err)
 		}
 		if stateFile != "" {
-			w.Log("completed saving the VM state in 0s, saved 1.00 MiB")
+			_, saved, _ := s.cfg.Disks.Size(w.Context(), Disk{Path: stateFile, Format: "raw"}) // for the log alone
+			w.Log("completed saving the VM state in %.0fs, saved %.2f MiB", time.Since(begin).Seconds(), float64(saved)/(1<<20))
 		}
 	}
 	for _, d := range images {
@@ -242,6 +245,9 @@ func (s *Server) freeze(w *task.Worker, vmid int, o options) (thaw func()) {
 		w.Warn("unable to freeze guest fs - %v", err)
 	}
 	return func() {
+		if !w.Alive() {
+			return // nobody is left to thaw them
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), s.cfg.AgentTimeout)
 		defer cancel()
 		if _, err := s.cfg.Machines.Agent(ctx, vmid, "guest-fsfreeze-thaw", nil); err != nil {

@@ -6,7 +6,7 @@ import "net/netip"
 // is reachable on loopback: what the lab's jump host connects to.
 func (s *Server) SSHEndpoint(addr netip.Addr) (netip.AddrPort, bool) {
 	for _, id := range s.vmids() {
-		conf, err := s.conf(id)
+		conf, err := s.peek(id)
 		if err != nil {
 			continue
 		}

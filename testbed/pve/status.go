@@ -14,7 +14,7 @@ type figures struct {
 }
 
 func (s *Server) figures(vmid int) (figures, bool) {
-	conf, err := s.conf(vmid)
+	conf, err := s.peek(vmid)
 	if err != nil {
 		return figures{}, false
 	}

@@ -10,7 +10,7 @@ import (
 // vmOption is one option of a VM's configuration.
 type vmOption struct {
 	schema.Param
-	priv string // needed to change it; "" for what has rules of its own
+	priv string // needed to change it
 	hot  bool   // takes effect on a running VM
 	root bool   // only the superuser may change it
 }

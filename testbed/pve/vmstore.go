@@ -76,10 +76,20 @@ func (s *Server) loadVMs() error {
 
 // conf returns a copy of a VM's configuration.
 func (s *Server) conf(vmid int) (*vmConf, error) {
+	c, err := s.peek(vmid)
+	if err != nil {
+		return nil, err
+	}
+	return c.clone(), nil
+}
+
+// peek returns a VM's configuration to read only: a change never alters it,
+// but puts another in its place.
+func (s *Server) peek(vmid int) (*vmConf, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.vms[vmid]; e != nil && e.conf != nil {
-		return e.conf.clone(), nil
+		return e.conf, nil
 	}
 	return nil, s.noConf(vmid)
 }

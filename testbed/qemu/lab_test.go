@@ -1,12 +1,14 @@
 package qemu
 
 import (
+	"bufio"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -142,12 +144,31 @@ func (l *lab) start(m pve.Machine, user string) (*ssh.Client, time.Duration) {
 		}
 	}
 	agent := time.Since(begin)
+	banner := l.banner(m.VMID)
 	c := l.login(m.VMID, user)
 	if got := l.sh(c, "echo ready"); got != "ready" {
 		l.t.Fatalf("first command: %q", got)
 	}
-	l.t.Logf("vm %d: started after %v, agent after %v, first ssh command after %v", m.VMID, running, agent, time.Since(begin))
+	l.t.Logf("vm %d: started after %v, agent after %v, ssh banner %v later, first ssh command after %v", m.VMID, running, agent, banner, time.Since(begin))
 	return c, time.Since(begin)
+}
+
+// banner measures how long sshd takes to say hello.
+func (l *lab) banner(vmid int) time.Duration {
+	l.t.Helper()
+	begin := time.Now()
+	conn, err := net.DialTimeout("tcp", l.machines.Status(vmid).SSH.String(), 5*time.Second)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(begin.Add(time.Minute)); err != nil {
+		l.t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(line, "SSH-2.0-") {
+		l.t.Fatalf("banner: %q, %v", line, err)
+	}
+	return time.Since(begin)
 }
 
 func (l *lab) login(vmid int, user string) *ssh.Client {
@@ -265,7 +286,7 @@ func TestLabMemorySnapshot(t *testing.T) {
 // agentRun runs a program in the guest by its agent and returns its output.
 func (l *lab) agentRun(vmid int, path string, args ...string) string {
 	l.t.Helper()
-	raw, err := l.machines.Agent(l.ctx, vmid, "guest-exec", map[string]any{"path": path, "arg": args, "capture-output": true})
+	raw, err := l.machines.Agent(l.ctx, vmid, "guest-exec", map[string]any{"path": path, "arg": append([]string{}, args...), "capture-output": true})
 	if err != nil {
 		l.t.Fatal(err)
 	}

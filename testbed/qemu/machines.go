@@ -164,10 +164,11 @@ func (m *Machines) adopt(ctx context.Context, vmid int) error {
 	return nil
 }
 
-// forget removes a record and the sockets; logs stay for people.
+// forget removes the sockets and, last, the record: without a record nothing is
+// left. Logs stay for people.
 func forget(dir string) error {
 	var errs []error
-	for _, name := range []string{recordName, recordName + ".part", sockQMP, sockSerial, sockAgent} {
+	for _, name := range []string{sockQMP, sockSerial, sockAgent, recordName + ".part", recordName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -136,7 +136,7 @@ func logTail(dir, name string) string {
 			return ""
 		}
 	}
-	data, err := io.ReadAll(io.LimitReader(f,8000))
+	data, err := io.ReadAll(io.LimitReader(f, 8000))
 	if err != nil {
 		return ""
 	}

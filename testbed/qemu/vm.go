@@ -81,13 +81,13 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 func (v *vm) connect(ctx context.Context) error {
 	conn, err := dialSocket(ctx, v.dir, sockQMP)
 	if err != nil {
-		return fmt.Errorf("%w: qmp: %v", orchestrator.ErrUnavailable, err)
+		return fmt.Errorf("%w: qmp: %w", orchestrator.ErrUnavailable, cause(ctx, err))
 	}
 	if v.qmp, err = openQMP(ctx, conn); err != nil {
 		return fmt.Errorf("%w: %w", orchestrator.ErrUnavailable, err)
 	}
 	if v.console, err = dialSocket(ctx, v.dir, sockSerial); err != nil {
-		return fmt.Errorf("%w: console: %v", orchestrator.ErrUnavailable, err)
+		return fmt.Errorf("%w: console: %w", orchestrator.ErrUnavailable, cause(ctx, err))
 	}
 	v.logging.Go(func() {
 		if err := logConsole(v.console, filepath.Join(v.dir, "console.log")); err != nil {

@@ -60,6 +60,7 @@ func (b *Backend) Disks() Disks { return Disks{b} }
 
 var (
 	_ pve.Machines = Machines{}
+	_ pve.Pauser   = Machines{}
 	_ pve.Disks    = Disks{}
 )
 

@@ -236,6 +236,16 @@ func TestMachines(t *testing.T) {
 	if _, ok := b.SSH(netip.MustParseAddr("10.9.0.101"), 23); ok {
 		t.Error("another port was resolved")
 	}
+	// Paused and reset, as the API's suspend and reset do it.
+	if err := b.Machines().Pause(t.Context(), 101); err != nil || !b.Machines().Status(101).Paused {
+		t.Errorf("pause: %v, %+v", err, b.Machines().Status(101))
+	}
+	if err := b.Machines().Resume(t.Context(), 101); err != nil || b.Machines().Status(101).Paused {
+		t.Errorf("resume: %v, %+v", err, b.Machines().Status(101))
+	}
+	if err := b.Machines().Reset(t.Context(), 101); err != nil || b.Machines().Status(101).PID == s.PID {
+		t.Errorf("reset: %v, %+v", err, b.Machines().Status(101))
+	}
 	// A guest that has not booted does not hear the power button.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -48,14 +48,19 @@ func (p *proc) open(name string, flag int, perm fs.FileMode) (io.ReadWriteCloser
 			return err
 		}
 		f.writes = true
-		if exists && flag&os.O_TRUNC == 0 {
-			if !p.who.may(n, mayWrite) {
-				return fault("open", name, syscall.EACCES)
+		// One step: between a look and the act another process may be first.
+		return t.put(p.who, name, true, func(old node, ok bool) (node, error) {
+			switch {
+			case !ok:
+				old = node{mode: perm &^ 0o022, uid: p.who.uid, mtime: p.g.now()}
+			case !p.who.may(old, mayWrite):
+				return old, syscall.EACCES
+			case flag&os.O_TRUNC != 0:
+				old.data, old.mtime = "", p.g.now()
 			}
-			f.text = n.data
-			return nil
-		}
-		return t.write(p.who, name, "", false, perm&^0o022, p.g.now())
+			f.text = old.data
+			return old, nil
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -141,6 +141,9 @@ func (g *guest) prepare(keys []string) error {
 	return g.tree.write(agentUser, "/home/agent/.ssh/authorized_keys", strings.Join(keys, "\n")+"\n", false, 0o600, now)
 }
 
+// maxArgument is Linux's limit for one argument of a program, with its end.
+const maxArgument = 128 << 10
+
 // run runs one command and returns after its group has ended.
 func (h *helper) run(payload []byte) {
 	f, err := wire.DecodeFields(payload)
@@ -170,6 +173,10 @@ func (h *helper) run(payload []byte) {
 	}
 	if _, err := h.g.tree.stat(w, "/bin/bash", true); err != nil {
 		h.refuse("unavailable", "exec: "+errno(err))
+		return
+	}
+	if len(f[4]) >= maxArgument {
+		h.refuse("denied", "exec: Argument list too long")
 		return
 	}
 	grp := h.g.newGroup()

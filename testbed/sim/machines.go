@@ -183,6 +183,33 @@ func (m Machines) Agent(ctx context.Context, vmid int, command string, args any)
 	return json.Marshal(value)
 }
 
+// Pause implements pve.Pauser.
+func (m Machines) Pause(ctx context.Context, vmid int) error { return m.pause(ctx, vmid, true) }
+
+// Resume implements pve.Pauser.
+func (m Machines) Resume(ctx context.Context, vmid int) error { return m.pause(ctx, vmid, false) }
+
+func (m Machines) pause(ctx context.Context, vmid int, on bool) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	return m.b.Freeze(vmid, on)
+}
+
+// Reset implements pve.Pauser: the plug is pulled and put back.
+func (m Machines) Reset(ctx context.Context, vmid int) error {
+	g, err := m.b.guest(vmid)
+	if err != nil {
+		return err
+	}
+	vm := g.machine
+	vm.Resume, vm.ResumeTag = "", ""
+	if err := m.Stop(ctx, vmid, false); err != nil {
+		return err
+	}
+	return m.Start(ctx, vm)
+}
+
 // Close implements pve.Machines.
 func (m Machines) Close() error { return m.b.Close() }
 

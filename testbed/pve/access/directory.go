@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Secret is a password or a token's secret. It prints as "redacted".
@@ -47,7 +48,8 @@ type Entry struct {
 	Here    bool // not on what is below the path
 }
 
-// Directory is the users and what they may do. It does not change.
+// Directory is the users and what they may do. It does not change, except for
+// which pool an object is in.
 type Directory struct {
 	major string
 	users map[string]User
@@ -55,12 +57,21 @@ type Directory struct {
 	acl   []Entry
 	key   []byte
 	pool  func(path string) string
+
+	mu    sync.Mutex
+	known map[question]map[string]bool // answers given before
 }
+
+// question is what privileges depend on.
+type question struct{ principal, path, pool string }
+
+// maxKnown bounds the remembered answers.
+const maxKnown = 20000
 
 // New makes a directory for a major version ("8", "9"). key signs tickets.
 // pool tells the pool that "/vms/N" or "/storage/ID" belongs to, or "".
 func New(major string, users []User, roles map[string][]string, acl []Entry, key []byte, pool func(path string) string) (*Directory, error) {
-	d := &Directory{major: major, users: map[string]User{}, roles: builtin(major), acl: acl, key: key, pool: pool}
+	d := &Directory{major: major, users: map[string]User{}, roles: builtin(major), acl: acl, key: key, pool: pool, known: map[question]map[string]bool{}}
 	for name, privs := range roles {
 		for _, p := range privs {
 			if !slices.Contains(Privileges(major), p) {
@@ -131,15 +142,32 @@ func NormalizePath(p string) (string, bool) {
 	return p, rePath.MatchString(p)
 }
 
-// Privs returns the principal's privileges on a path; the value says whether
-// they reach below it.
+// Privs returns the principal's privileges on a path, to read only; the value
+// says whether they reach below it.
 func (d *Directory) Privs(principal, path string) map[string]bool {
 	path, ok := NormalizePath(path)
 	if !ok {
 		return nil
 	}
+	q := question{principal, path, d.pool(path)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	privs, ok := d.known[q]
+	if !ok {
+		if len(d.known) >= maxKnown {
+			clear(d.known)
+		}
+		privs = d.privs(q)
+		d.known[q] = privs
+	}
+	return privs
+}
+
+// privs works out an answer.
+func (d *Directory) privs(q question) map[string]bool {
+	principal := q.principal
 	user, _, isToken := strings.Cut(principal, "!")
-	own := d.privsOf(user, path)
+	own := d.privsOf(user, q)
 	if !isToken {
 		return own
 	}
@@ -150,7 +178,7 @@ func (d *Directory) Privs(principal, path string) map[string]bool {
 	if t.Shared {
 		return own
 	}
-	granted := d.privsOf(principal, path)
+	granted := d.privsOf(principal, q)
 	for p := range granted {
 		if below, ok := own[p]; !ok {
 			delete(granted, p)
@@ -162,7 +190,7 @@ func (d *Directory) Privs(principal, path string) map[string]bool {
 }
 
 // privsOf are the privileges of the entries for exactly this subject.
-func (d *Directory) privsOf(subject, path string) map[string]bool {
+func (d *Directory) privsOf(subject string, q question) map[string]bool {
 	out := map[string]bool{}
 	if subject == Superuser {
 		for _, p := range Privileges(d.major) {
@@ -173,9 +201,9 @@ func (d *Directory) privsOf(subject, path string) map[string]bool {
 	if _, isUser := d.users[subject]; !isUser && !strings.Contains(subject, "!") {
 		return out
 	}
-	d.grant(out, subject, path)
-	if pool := d.pool(path); pool != "" {
-		d.grant(out, subject, "/pool/"+pool)
+	d.grant(out, subject, q.path)
+	if q.pool != "" {
+		d.grant(out, subject, "/pool/"+q.pool)
 	}
 	return out
 }

@@ -31,13 +31,11 @@ func Text(status int, reason, body string) *Response {
 // accept it.
 const compressFrom = 1024
 
-var gzips = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	return w
-}}
+// compressor keeps gzip writers, which are dear to make.
+type compressor struct{ pool sync.Pool }
 
 // encode renders the response for the wire.
-func (a *Response) encode(r *Request, now time.Time, keep bool) []byte {
+func (a *Response) encode(r *Request, c *compressor, now time.Time, keep bool) []byte {
 	reason, _, _ := strings.Cut(a.Reason, "\n")
 	if reason == "" {
 		reason = http.StatusText(a.Status)
@@ -55,7 +53,7 @@ func (a *Response) encode(r *Request, now time.Time, keep bool) []byte {
 	}
 	fmt.Fprintf(&out, "Date: %s\r\nPragma: no-cache\r\nServer: pve-api-daemon/3.0\r\nExpires: %s\r\n", date, date)
 	if len(body) > compressFrom && accepts(r, "gzip") {
-		if z, ok := compress(body); ok {
+		if z, ok := c.compress(body); ok {
 			body = z
 			out.WriteString("Content-Encoding: gzip\r\n")
 		}
@@ -73,10 +71,13 @@ func (a *Response) encode(r *Request, now time.Time, keep bool) []byte {
 	return out.Bytes()
 }
 
-func compress(body []byte) ([]byte, bool) {
+func (c *compressor) compress(body []byte) ([]byte, bool) {
 	var z bytes.Buffer
-	w := gzips.Get().(*gzip.Writer)
-	defer gzips.Put(w)
+	w, ok := c.pool.Get().(*gzip.Writer)
+	if !ok {
+		w, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level: no error
+	}
+	defer c.pool.Put(w)
 	w.Reset(&z)
 	if _, err := w.Write(body); err != nil {
 		return nil, false

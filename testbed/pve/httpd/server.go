@@ -20,6 +20,7 @@ type Server struct {
 	handler Handler
 	idle    time.Duration
 	now     func() time.Time
+	gzip    compressor
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -108,7 +109,7 @@ type conn struct {
 // proceed tells a client that waits for permission to send its body.
 func (c *conn) proceed() { fmt.Fprint(c, "HTTP/1.1 100 Continue\r\n\r\n") }
 
-// Read renews the deadline, so that a slow upload lives while it moves.
+// readBody renews the deadline, so that a slow upload lives while it moves.
 func (c *conn) readBody(p []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		return 0, err
@@ -155,7 +156,7 @@ func (s *Server) exchange(c *conn) bool {
 	if err := c.SetWriteDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		return false
 	}
-	if _, err := c.Write(a.encode(r, s.now(), keep)); err != nil {
+	if _, err := c.Write(a.encode(r, &s.gzip, s.now(), keep)); err != nil {
 		return false
 	}
 	if !keep {

@@ -22,8 +22,17 @@ var (
 
 // Set is the parameters of one call in one version.
 type Set struct {
-	params map[string]Param
-	open   bool
+	params   map[string]Param
+	required []string
+	open     bool
+}
+
+// add describes one more parameter.
+func (s *Set) add(p Param) {
+	s.params[p.Name] = p
+	if !p.Optional && p.Alias == "" {
+		s.required = append(s.required, p.Name)
+	}
 }
 
 // NewSet makes the set that the major version ("8", "9") knows.
@@ -34,7 +43,7 @@ func NewSet(major string, params ...Param) *Set {
 			continue
 		}
 		for _, q := range p.expand() {
-			s.params[q.Name] = q.in(major)
+			s.add(q.in(major))
 		}
 	}
 	return s
@@ -81,8 +90,8 @@ func (s *Set) check(v Values, prefix string, errs map[string]string) {
 			errs[prefix+name] = text
 		}
 	}
-	for name, p := range s.params {
-		if _, given := v[name]; !given && !p.Optional && p.Alias == "" {
+	for _, name := range s.required {
+		if _, given := v[name]; !given {
 			add(name, textMissing)
 		}
 	}

@@ -21,7 +21,7 @@ func NewProps(keys ...Param) *Props { return (&Props{Keys: keys}).compile() }
 func (p *Props) compile() *Props {
 	p.set = &Set{params: map[string]Param{}}
 	for _, k := range p.Keys {
-		p.set.params[k.Name] = k
+		p.set.add(k)
 		if k.DefaultKey {
 			p.defKey = k.Name
 		}

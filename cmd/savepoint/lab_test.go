@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"savepoint/testbed/lab"
+)
+
+// TestLab plays testdata/lab with real guests under QEMU. Beside the commands
+// of TestStories it has:
+//
+//	kill-lab       end the lab's process with SIGKILL, as a crash does
+//	nothing-left   no process of the lab may live, no socket exist
+func TestLab(t *testing.T) {
+	if os.Getenv("SAVEPOINT_LAB") != "1" {
+		t.Skip("starts real guests under QEMU: set SAVEPOINT_LAB=1")
+	}
+	client, err := filepath.Abs(filepath.Join("testdata", "lab", "client.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := os.Getenv("SAVEPOINT_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = filepath.Join(dir, "savepoint")
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "lab"),
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("SAVEPOINT_CACHE", cache)
+			e.Setenv("CLIENT", client)
+			dir := filepath.Join(e.WorkDir, "state", "lab")
+			// A story that failed in the middle leaves a lab: take it down.
+			e.Defer(func() {
+				if _, err := lab.Down(t.Context(), dir); err != nil {
+					t.Log(err)
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":        exits,
+			"interrupt":    interrupt,
+			"kill-lab":     killLab,
+			"nothing-left": nothingLeft,
+		},
+	})
+}
+
+func labPath(ts *testscript.TestScript) string {
+	return labDir(ts.Getenv("SAVEPOINT_STATE_DIR"))
+}
+
+func killLab(ts *testscript.TestScript, _ bool, _ []string) {
+	var p struct {
+		PID int `json:"pid"`
+	}
+	raw, err := os.ReadFile(filepath.Join(labPath(ts), "process.json"))
+	ts.Check(err)
+	ts.Check(json.Unmarshal(raw, &p))
+	ts.Check(syscall.Kill(p.PID, syscall.SIGKILL))
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		st, err := lab.Read(labPath(ts))
+		ts.Check(err)
+		if !st.Running {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("the lab lives on after SIGKILL")
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// nothingLeft looks for processes that name the lab's directory, and sockets.
+func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
+	dir := labPath(ts)
+	entries, err := os.ReadDir("/proc")
+	ts.Check(err)
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && bytes.Contains(line, []byte(dir)) {
+			ts.Fatalf("process %s is left: %s", e.Name(), strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type()&os.ModeSocket != 0 {
+			ts.Fatalf("socket %s is left", path)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		ts.Check(err)
+	}
+}
+
+// exits runs a command that has to end with the given exit code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want := number(ts, args)
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,89 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// subst judges a command substitution and returns its value.
+func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
+	s, seen := x.outputs[n]
+	if !seen {
+		if x.w.depth >= maxDepth {
+			x.w.limit(x.sc, x.w.here())
+			return string(HoleText)
+		}
+		x.w.depth++
+		at := x.w.at
+		sub := x.sc.Sub()
+		sub.stdin = Stream{Inherit: true}
+		s = x.w.stmts(sub, stmts)
+		s.Script = s.Script || x.w.generatedBy(sub, stmts)
+		if len(stmts) == 1 && stmts[0].Cmd == nil && len(stmts[0].Redirs) == 1 && stmts[0].Redirs[0].Op == syntax.RdrIn {
+			s = x.w.content(x.sc, x.w.word(x.sc, stmts[0].Redirs[0].Word)) // $(<file)
+		}
+		x.w.at = at
+		x.w.depth--
+		if x.outputs == nil {
+			x.outputs = map[syntax.Node]Stream{}
+		}
+		x.outputs[n] = s
+	}
+	switch {
+	case s.Known:
+		return strings.TrimRight(s.Text, "\n")
+	case s.Fetched:
+		return string(HoleFetched)
+	case s.Decoded:
+		return string(HoleDecoded)
+	case s.Script:
+		return string(HoleScript)
+	case s.Plain:
+		return string(HoleText)
+	}
+	return string(HoleOutput)
+}
+
+func (w *Walker) generatedBy(sc *Scope, stmts []*syntax.Stmt) bool {
+	if len(stmts) != 1 {
+		return false
+	}
+	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Assigns) > 0 {
+		return false
+	}
+	var argv []string
+	for _, a := range c.Args {
+		lit := a.Lit()
+		if lit == "" {
+			return false
+		}
+		argv = append(argv, lit)
+	}
+	return generated(argv)
+}
+
+// process judges a process substitution. The value is a path that no other
+// file has; what is known of its content is kept under it.
+func (x *expander) process(p *syntax.ProcSubst) string {
+	x.w.steps++
+	sub := x.sc.Sub()
+	sub.spread = true
+	if p.Op == syntax.CmdOut {
+		sub.stdin = Stream{}
+	} else {
+		sub.stdin = Stream{Inherit: true}
+	}
+	at := x.w.at
+	s := x.w.stmts(sub, p.Stmts)
+	s.Script = x.w.generatedBy(sub, p.Stmts)
+	x.w.at = at
+	path := fmt.Sprintf("/dev/fd/p%d", x.w.steps)
+	if !s.Known && !s.Fetched && !s.Decoded && !s.Script {
+		s = Stream{} // opaque when run
+	}
+	x.sc.shared.files[path] = File{Content: s}
+	return path
+}
