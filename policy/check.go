@@ -52,9 +52,9 @@ func (e *LineError) Error() string {
 func (e *LineError) Unwrap() error { return e.Cause }
 
 // Check reads one CheckLine a line and writes one CheckResult a line, in
-// order. Empty lines are skipped. A line that is not a CheckLine stops it with
+// order. User and profile are those of base. Empty lines are skipped. A line that is not a CheckLine stops it with
 // a *LineError after the results of the lines before it were written.
-func (e *Engine) Check(in io.Reader, out io.Writer) error {
+func (e *Engine) Check(base Request, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxCheckLine)
 	w := bufio.NewWriter(out)
@@ -71,7 +71,8 @@ func (e *Engine) Check(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return errors.Join(&LineError{Line: n, Cause: err}, w.Flush())
 		}
-		if err := enc.Encode(NewCheckResult(line.ID, e.Decide(Request{Command: line.Command}))); err != nil {
+		base.Command = line.Command
+		if err := enc.Encode(NewCheckResult(line.ID, e.Decide(base))); err != nil {
 			return fmt.Errorf("check line %d: write result: %w", n, err)
 		}
 	}

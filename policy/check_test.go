@@ -17,7 +17,7 @@ func TestCheckAnswersLineByLine(t *testing.T) {
 {"id":"","command":""}
 `
 	var out bytes.Buffer
-	if err := e.Check(strings.NewReader(in), &out); err != nil {
+	if err := e.Check(Request{}, strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -67,7 +67,7 @@ func TestCheckNamesTheBadLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := e.Check(strings.NewReader(c.in), &out)
+			err := e.Check(Request{}, strings.NewReader(c.in), &out)
 			var bad *LineError
 			if !errors.As(err, &bad) || bad.Line != c.line || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want line %d and %q", err, c.line, c.want)
@@ -84,7 +84,7 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestCheckReportsAFailedWrite(t *testing.T) {
-	err := newEngine(t).Check(strings.NewReader(`{"id":"a","command":"ls"}`), brokenWriter{})
+	err := newEngine(t).Check(Request{}, strings.NewReader(`{"id":"a","command":"ls"}`), brokenWriter{})
 	var bad *LineError
 	if err == nil || errors.As(err, &bad) || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("error %v", err)

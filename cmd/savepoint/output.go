@@ -59,6 +59,7 @@ func printList[T any](a *app, items []T, text func(io.Writer) error) error {
 			}
 		}
 		return nil
+	case formatText:
 	}
 	return text(a.out)
 }

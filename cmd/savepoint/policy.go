@@ -70,7 +70,7 @@ func (a *app) checkFile(e *policy.Engine, req policy.Request, path string) error
 	if a.format != formatNDJSON {
 		return usagef("policy check --input: the result is a line per command; use --output ndjson")
 	}
-	if err := e.Check(in, a.out); err != nil {
+	if err := e.Check(req, in, a.out); err != nil {
 		return usagef("policy check %s: %w", path, err)
 	}
 	return nil

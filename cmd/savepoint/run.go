@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -59,7 +60,11 @@ func newRun(a *app) *cobra.Command {
 			if f.stdin {
 				spec.Stdin = a.stdin
 			}
+			said := context.AfterFunc(c.Context(), func() {
+				fmt.Fprintln(a.err, "savepoint: interrupted; rolling back, please wait")
+			})
 			out, err := s.engine.Run(c.Context(), spec)
+			said()
 			stop()
 			if err != nil {
 				return err

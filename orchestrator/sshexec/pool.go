@@ -84,6 +84,11 @@ func (c *Client) session(ctx context.Context, sb orchestrator.Sandbox) (*guest, 
 		<-g.turns
 		return nil, nil, err
 	}
+	// Nothing may begin for a caller that has given up in the meantime.
+	if err := ctx.Err(); err != nil {
+		g.release(s, true)
+		return nil, nil, context.Cause(ctx)
+	}
 	return g, s, nil
 }
 

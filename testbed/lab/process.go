@@ -82,7 +82,7 @@ func Up(ctx context.Context, dir, exe string, args []string, say func(string)) (
 		return st, false, fmt.Errorf("start the lab: %w", err)
 	}
 	defer r.Close()
-	cmd := exec.Command(exe, args...) //nolint:gosec // our own binary
+	cmd := exec.Command(exe, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = logFile, logFile, []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()

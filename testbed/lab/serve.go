@@ -236,7 +236,7 @@ func (l *lab) publish(o Options) error {
 	if err := configs.WriteWithSecrets(configFile(o.Dir), c); err != nil {
 		return err
 	}
-	raw, err := json.MarshalIndent(l.status, "", "  ")
+	raw, err := json.MarshalIndent(l.status, "", "  ") //nolint:gosec // the lab's own secrets, into a file of mode 0600
 	if err != nil {
 		return err
 	}
