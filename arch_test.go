@@ -264,6 +264,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 var contextRoots = map[string]string{
 	"testbed/pve/task":  "a cluster task outlives the request that started it; Close ends it",
 	"testbed/jump":      "the server's connections live until Close",
+	"testbed/qemu":      "machines outlive every call; Close, which ends them, has no context by its contract",
 	"testbed/pve/httpd": "the server's handlers live until Close",
 }
 

@@ -33,6 +33,7 @@ type lab struct {
 	machines *Machines
 	cfg      Config
 	signer   ssh.Signer
+	hostKeys map[int]string // as shown at the last login
 }
 
 func cacheDir(t *testing.T) string {
@@ -76,7 +77,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	l := &lab{t: t, ctx: ctx, dir: dir, images: images, signer: signer,
+	l := &lab{t: t, ctx: ctx, dir: dir, images: images, signer: signer, hostKeys: map[int]string{},
 		base: pve.Disk{Slot: "scsi0", Path: img.Path, Format: "qcow2"},
 		cfg:  Config{Dir: filepath.Join(dir, "run"), Accel: accel, Images: images, Notice: func(s string) { t.Log(s) }}}
 	l.open()
@@ -179,7 +180,10 @@ func (l *lab) login(vmid int, user string) *ssh.Client {
 	}
 	c, err := ssh.Dial("tcp", addr.String(), &ssh.ClientConfig{
 		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(l.signer)}, Timeout: 30 * time.Second,
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // the test compares host keys itself
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			l.hostKeys[vmid] = ssh.FingerprintSHA256(key) // a fresh guest's key is what the test is to learn
+			return nil
+		},
 	})
 	if err != nil {
 		l.t.Fatalf("log in to vm %d as %s: %v\nconsole: %s", vmid, user, err, l.machines.Console(vmid))

@@ -40,7 +40,7 @@ func TestDisks(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, content)
 		}
 	}
-	must(d.Standard("base", 1<<30))
+	must(d.Standard(ctx, "base", 1<<30))
 	must(b.WriteFile("base", "/f", "one"))
 	must(d.Snapshot(ctx, disk("base"), "s1"))
 	must(b.WriteFile("base", "/f", "two"))

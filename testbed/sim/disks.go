@@ -112,8 +112,8 @@ func (d Disks) Copy(ctx context.Context, src pve.Disk, tag string, disk pve.Disk
 }
 
 // Standard puts a guest's standard disk that has never booted at path.
-func (d Disks) Standard(path string, size int64) error {
-	return d.with(context.Background(), "create", path, func() error {
+func (d Disks) Standard(ctx context.Context, path string, size int64) error {
+	return d.with(ctx, "create", path, func() error {
 		return d.b.add(path, &image{size: size, tree: standardTree(d.b.now()), tags: map[string]saved{}})
 	})
 }

@@ -55,14 +55,15 @@ type guest struct {
 	next   int
 }
 
-func (g *guest) start() error {
+// start begins the machine's life, which ends with stop and not with ctx.
+func (g *guest) start(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	g.listen, g.booted = l, make(chan struct{})
 	g.conns, g.jobs, g.files = map[net.Conn]bool{}, map[int]*job{}, map[int]*agentFile{}
-	g.ctx, g.off = context.WithCancel(context.Background())
+	g.ctx, g.off = context.WithCancel(context.WithoutCancel(ctx))
 	g.bootID = uuid()
 	if g.resume != nil {
 		g.bootID, g.host, g.clock = g.resume.bootID, g.resume.host, g.resume.clock.Sub(g.b.now())

@@ -51,7 +51,7 @@ func (m Machines) Start(ctx context.Context, vm pve.Machine) error {
 	}
 	b.pid++
 	g.pid = b.pid
-	if err := g.start(); err != nil {
+	if err := g.start(ctx); err != nil {
 		return fmt.Errorf("start vm %d: %w", vm.VMID, err)
 	}
 	b.machines[vm.VMID] = g

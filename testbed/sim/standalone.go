@@ -15,7 +15,7 @@ import (
 func (b *Backend) Boot(ctx context.Context, vmid int, address netip.Prefix, rootKey string) (pve.Machine, error) {
 	disk := pve.Disk{Slot: "scsi0", Path: fmt.Sprintf("/sim/%d/disk", vmid)}
 	iso := pve.Disk{Slot: "ide2", Path: fmt.Sprintf("/sim/%d/cloudinit", vmid), CDROM: true}
-	if err := b.Disks().Standard(disk.Path, 1<<30); err != nil {
+	if err := b.Disks().Standard(ctx, disk.Path, 1<<30); err != nil {
 		return pve.Machine{}, err
 	}
 	err := b.Disks().ISO(ctx, iso, "cidata", map[string][]byte{
