@@ -12,8 +12,8 @@ STEP := testbed/setup/step.sh
 PACKAGES := testbed/setup/packages.sh
 
 # The binary needs no C compiler; the race detector does.
-BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
-TEST := CGO_ENABLED=1 $(GO) test
+BUILD := env CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+TEST := env CGO_ENABLED=1 $(GO) test
 
 # The lab tier: packages with tests that start guests. They share the machine,
 # so one package at a time.
