@@ -55,7 +55,7 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	done
 
 .PHONY: bench
-bench: ## the Go benchmarks (savepoint bench has the experiments)
+bench: ## the Go benchmarks
 	@$(STEP) "bench" $(GO) test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: lint

@@ -3,6 +3,7 @@ module savepoint
 go 1.26.8
 
 require (
+	github.com/diskfs/go-diskfs v1.9.3
 	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/luthermonson/go-proxmox v0.9.0
@@ -23,7 +24,6 @@ require (
 
 require (
 	github.com/buger/goterm v1.0.4 // indirect
-	github.com/diskfs/go-diskfs v1.9.3 // indirect
 	github.com/djherbis/times v1.6.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect

@@ -30,10 +30,10 @@ type Cluster struct {
 	// URL is the API's origin, https only, without a path: "https://pve1:8006".
 	URL string `mapstructure:"url"`
 	// CAFile is a PEM file with the authority that signed the API's
-	// certificate (/etc/pve/pve-root-ca.pem on a node). When neither it nor
-	// Fingerprint is set, the system's authorities decide.
+	// certificate (/etc/pve/pve-root-ca.pem on a node). When it is not set, the
+	// system's authorities decide.
 	CAFile string `mapstructure:"ca_file" kind:"path"`
-	// Fingerprint pins the API's certificate: its SHA-256 as 64 hexadecimal
+	// Fingerprint pins the API's certificate, on top of the authority: its SHA-256 as 64 hexadecimal
 	// digits, lower case, without colons (colons are accepted in the file).
 	Fingerprint string `mapstructure:"fingerprint"`
 	// TokenID is "USER@REALM!NAME".
@@ -60,11 +60,9 @@ type Cluster struct {
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
 	// TaskTimeout bounds the wait for one cluster task. Default 10m.
 	TaskTimeout time.Duration `mapstructure:"task_timeout"`
-	// PollInterval is the pause between two looks at a task. Default 250ms.
+	// PollInterval is the longest pause between two looks at a task, at most
+	// 250ms. Default 250ms.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
-	// ClonesPerTemplate is how many clones of one template run at a time; the
-	// cluster locks the template meanwhile. Default 1.
-	ClonesPerTemplate int `mapstructure:"clones_per_template"`
 	// ClonesPerStorage is how many clones onto one storage run at a time.
 	// Default 2.
 	ClonesPerStorage int `mapstructure:"clones_per_storage"`
@@ -158,15 +156,14 @@ func Default(stateDir string) Config {
 	return Config{
 		StateDir: stateDir,
 		Cluster: Cluster{
-			Pool:              "savepoint",
-			VMIDFirst:         900000,
-			VMIDLast:          900999,
-			VMIDRest:          time.Hour,
-			RequestTimeout:    30 * time.Second,
-			TaskTimeout:       10 * time.Minute,
-			PollInterval:      250 * time.Millisecond,
-			ClonesPerTemplate: 1,
-			ClonesPerStorage:  2,
+			Pool:             "savepoint",
+			VMIDFirst:        900000,
+			VMIDLast:         900999,
+			VMIDRest:         time.Hour,
+			RequestTimeout:   30 * time.Second,
+			TaskTimeout:      10 * time.Minute,
+			PollInterval:     250 * time.Millisecond,
+			ClonesPerStorage: 2,
 		},
 		Sandbox: Sandbox{
 			Template:     "savepoint-guest",

@@ -91,8 +91,7 @@ cluster:
   vmid_rest: 24h
   request_timeout: 10s
   task_timeout: 20m
-  poll_interval: 1s
-  clones_per_template: 2
+  poll_interval: 100ms
   clones_per_storage: 3
 sandbox:
   template: debian12
@@ -135,8 +134,8 @@ log:
 			TokenSecret: NewSecret("hunter2"), TokenSecretFile: filepath.Join(conf, "secret"),
 			Nodes: []string{"pve1", "pve2"}, Pool: "agents", Storage: "local-zfs",
 			VMIDFirst: 5000, VMIDLast: 5999, VMIDRest: 24 * time.Hour,
-			RequestTimeout: 10 * time.Second, TaskTimeout: 20 * time.Minute, PollInterval: time.Second,
-			ClonesPerTemplate: 2, ClonesPerStorage: 3,
+			RequestTimeout: 10 * time.Second, TaskTimeout: 20 * time.Minute, PollInterval: 100 * time.Millisecond,
+			ClonesPerStorage: 3,
 		},
 		Sandbox: Sandbox{
 			Template: "debian12", FullClone: true, Bridge: "vnet1",

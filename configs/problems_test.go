@@ -38,7 +38,7 @@ func TestProblems(t *testing.T) {
 
 		{"duration without a unit", "run: {timeout: 30}\n", []string{`run.timeout "30" (FILE:1): is not a duration; write a number with a unit`}},
 		{"negative duration", "run: {timeout: -1s}\n", []string{`run.timeout "-1s" (FILE:1): is outside 1ms to 168h0m0s`}},
-		{"poll interval zero", "cluster: {poll_interval: 0s}\n", []string{`cluster.poll_interval (FILE:1): is outside 10ms to 1m0s`}},
+		{"poll interval zero", "cluster: {poll_interval: 0s}\n", []string{`cluster.poll_interval (FILE:1): is outside 10ms to 250ms`}},
 		{"size", "run: {output_limit: 1 Mb}\n", []string{`run.output_limit "1 Mb" (FILE:1): is not a size`}},
 		{"size too large", "run: {output_limit: 9000000000GiB}\n", []string{"is not a size"}},
 		{"size over the range", "run: {output_limit: 2GiB}\n", []string{`run.output_limit "2GiB" (FILE:1): is outside 1 to`}},
@@ -68,7 +68,8 @@ func TestProblems(t *testing.T) {
 		{"storage", "cluster: {storage: 'a:b'}\n", []string{"is not a storage's name"}},
 		{"id below 100", "cluster: {vmid_first: 99}\n", []string{"cluster.vmid_first \"99\" (FILE:1): is outside 100"}},
 		{"ids reversed", "cluster: {vmid_first: 200, vmid_last: 100}\n", []string{"cluster.vmid_last \"100\" (FILE:1): is outside 200 (cluster.vmid_first)"}},
-		{"no clones", "cluster: {clones_per_template: 0}\n", []string{"cluster.clones_per_template (FILE:1): is outside 1 to 64"}},
+		{"poll interval that the adapter refuses", "cluster: {poll_interval: 1s}\n", []string{`cluster.poll_interval "1s" (FILE:1): is outside 10ms to 250ms`}},
+		{"no clones", "cluster: {clones_per_storage: 0}\n", []string{"cluster.clones_per_storage (FILE:1): is outside 1 to 64"}},
 		{"bridge", "sandbox: {bridge: a-name-that-is-too-long}\n", []string{"is not the name of a bridge"}},
 		{"template", "sandbox: {template: a_b}\n", []string{"is not a VM's name"}},
 		{"root boundary", "sandbox: {root_boundary: none}\n", []string{"choose one of: machine, disk"}},

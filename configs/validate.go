@@ -189,7 +189,7 @@ func (k checker) ranges() {
 		{"cluster.vmid_rest", c.Cluster.VMIDRest, 0, 8760 * time.Hour},
 		{"cluster.request_timeout", c.Cluster.RequestTimeout, time.Second, time.Hour},
 		{"cluster.task_timeout", c.Cluster.TaskTimeout, time.Second, 24 * time.Hour},
-		{"cluster.poll_interval", c.Cluster.PollInterval, 10 * time.Millisecond, time.Minute},
+		{"cluster.poll_interval", c.Cluster.PollInterval, 10 * time.Millisecond, 250 * time.Millisecond},
 		{"sandbox.boot_timeout", c.Sandbox.BootTimeout, time.Second, time.Hour},
 		{"run.timeout", c.Run.Timeout, time.Millisecond, 168 * time.Hour},
 		{"run.rollback_timeout", c.Run.RollbackTimeout, time.Second, 24 * time.Hour},
@@ -205,7 +205,6 @@ func (k checker) ranges() {
 		value      int64
 		least, top int64
 	}{
-		{"cluster.clones_per_template", int64(c.Cluster.ClonesPerTemplate), 1, 64},
 		{"cluster.clones_per_storage", int64(c.Cluster.ClonesPerStorage), 1, 64},
 		{"run.output_limit", int64(c.Run.OutputLimit), 1, 1 << 30},
 	} {

@@ -126,7 +126,7 @@ func (e *Engine) Forget(ctx context.Context, sb SandboxID) error {
 	}
 	if b.holder != "" {
 		defer e.mu.Unlock()
-		return fmt.Errorf("forget sandbox %s: transaction %s is at work: %w", sb, b.holder, ErrBusy)
+		return fmt.Errorf("forget sandbox %s: it is at work (%s): %w", sb, b.holder, ErrBusy)
 	}
 	b.holder = "forget"
 	e.mu.Unlock()

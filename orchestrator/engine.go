@@ -188,7 +188,8 @@ func slim(t *Transaction) *Transaction {
 }
 
 // claim takes the sandbox for one transaction or operation, so that nothing
-// else touches its VM meanwhile. ErrBusy says who holds it and what to do.
+// else touches its VM meanwhile. ErrBusy says who holds it and what to do;
+// *StuckError if that is an operator's turn.
 func (e *Engine) claim(sb SandboxID, name string, holder TxID) (release func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,11 +199,11 @@ func (e *Engine) claim(sb SandboxID, name string, holder TxID) (release func(), 
 		e.boxes[sb] = b
 	}
 	if b.holder != "" {
-		return nil, fmt.Errorf("sandbox %s: transaction %s is at work; wait for its end: %w", name, b.holder, ErrBusy)
+		return nil, fmt.Errorf("sandbox %s is at work (%s); wait for its end: %w", name, b.holder, ErrBusy)
 	}
 	for _, t := range b.open {
 		if t.State == StateStuck {
-			return nil, fmt.Errorf("sandbox %s: transaction %s is stuck (%s); %s: %w", name, t.ID, t.Reason, t.Mend, ErrBusy)
+			return nil, &StuckError{Sandbox: name, Tx: t.ID, Reason: t.Reason, Mend: t.Mend}
 		}
 		return nil, fmt.Errorf("sandbox %s: transaction %s is unfinished (%s); run savepoint recover: %w", name, t.ID, t.State, ErrBusy)
 	}
@@ -221,7 +222,8 @@ func (e *Engine) unclaim(sb SandboxID) {
 }
 
 // Hold reserves the sandbox for an operation outside of transactions, such as
-// a reset or its removal. ErrBusy while a transaction runs, is open or stuck.
+// a reset or its removal. ErrBusy while a transaction runs or is open,
+// *StuckError while one is stuck.
 // The caller must call release.
 func (e *Engine) Hold(ctx context.Context, sb Sandbox, what string) (release func(), err error) {
 	if err := e.load(ctx); err != nil {

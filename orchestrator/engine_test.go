@@ -109,6 +109,12 @@ func TestBoundaryFollowsPrivilege(t *testing.T) {
 		want orchestrator.Boundary
 	}{
 		{name: "read-only", spec: orchestrator.Spec{Command: "cat /workspace/a"}, want: "none"},
+		{name: "read-only, in another environment", spec: orchestrator.Spec{
+			Command: "cat /workspace/a", Env: map[string]string{"PATH": "/workspace/bin"},
+		}, want: "workspace"},
+		{name: "root, read-only, in another environment", spec: orchestrator.Spec{
+			Command: "cat /workspace/a", As: policy.Root, Env: map[string]string{"PATH": "/workspace/bin"},
+		}, want: "machine"},
 		{name: "agent", spec: orchestrator.Spec{Command: overwrite}, want: "workspace"},
 		{name: "agent without a workspace", spec: orchestrator.Spec{Command: overwrite}, bare: true, want: "machine"},
 		{name: "root", spec: orchestrator.Spec{Command: overwrite, As: policy.Root}, want: "machine"},

@@ -51,6 +51,29 @@ func (e *HostKeyError) Error() string {
 // Is makes a changed host key a denial for callers that only know classes.
 func (e *HostKeyError) Is(target error) bool { return target == ErrDenied }
 
+// JournalError tells a failure of the durable record, which is on this machine,
+// from one of the cluster. It has the class of its cause.
+type JournalError struct{ Cause error }
+
+func (e *JournalError) Error() string { return e.Cause.Error() }
+func (e *JournalError) Unwrap() error { return e.Cause }
+
+// StuckError says that a sandbox is withheld because a transaction in it is
+// stuck: an operator has to look first. It counts as ErrBusy.
+type StuckError struct {
+	Sandbox string
+	Tx      TxID
+	Reason  string
+	Mend    string // what to do
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("sandbox %s: transaction %s is stuck (%s); %s", e.Sandbox, e.Tx, e.Reason, e.Mend)
+}
+
+// Is makes it a case of busy for callers that only know classes.
+func (e *StuckError) Is(target error) bool { return target == ErrBusy }
+
 // UnsupportedError says that the cluster cannot do it here, now or later:
 // a storage without snapshots, a boundary without a driver.
 type UnsupportedError struct {

@@ -130,6 +130,10 @@ func TestStuck(t *testing.T) {
 					if !errors.Is(err, orchestrator.ErrBusy) || !strings.Contains(err.Error(), string(o.Transaction)) {
 						t.Errorf("the sandbox was not refused with the transaction's id: %v", err)
 					}
+					var stuck *orchestrator.StuckError
+					if !errors.As(err, &stuck) || stuck.Tx != o.Transaction || stuck.Mend == "" {
+						t.Errorf("refused with %#v; want what is stuck and what to do", err)
+					}
 					outs, err := again.e.Recover(context.Background())
 					if err != nil || len(outs) != 1 || outs[0].State != orchestrator.StateStuck {
 						t.Errorf("recover: %+v, %v; want it reported as stuck still", outs, err)
@@ -161,7 +165,7 @@ func TestSnapshotGone(t *testing.T) {
 		}
 		l := boot(t, w)
 		o, err := l.run(root)
-		if err != nil || o.State != orchestrator.StateStuck || !strings.Contains(o.Reason, "sandbox destroy dev") {
+		if err != nil || o.State != orchestrator.StateStuck || !strings.Contains(o.Reason, "sandbox destroy --force dev") {
 			t.Fatalf("got %s (%s), %v", o.State, o.Reason, err)
 		}
 		if err := l.e.Forget(context.Background(), w.box.ID); err != nil {
@@ -170,6 +174,9 @@ func TestSnapshotGone(t *testing.T) {
 		next := boot(t, w)
 		if outs, err := next.e.Recover(context.Background()); err != nil || len(outs) != 0 {
 			t.Errorf("a forgotten transaction is still reported: %v, %v", outs, err)
+		}
+		if open, err := orchestrator.List(context.Background(), next.p, orchestrator.Filter{Open: true}); err != nil || len(open) != 0 {
+			t.Errorf("a forgotten transaction is still listed as open: %v, %v", open, err)
 		}
 		tx, err := orchestrator.Show(context.Background(), next.p, o.Transaction)
 		if err != nil || tx.State != orchestrator.StateStuck {

@@ -14,7 +14,7 @@ type Filter struct {
 	Sandbox string // id or name, as it was at begin
 	States  []State
 	Since   time.Time // begun at or after
-	Open    bool      // only those that are not final
+	Open    bool      // only those that recovery or an operator has to settle
 	Limit   int       // the newest so many
 }
 
@@ -22,7 +22,7 @@ func (f Filter) match(t *Transaction) bool {
 	return (f.Sandbox == "" || f.Sandbox == string(t.Sandbox.ID) || f.Sandbox == t.Sandbox.Name) &&
 		(len(f.States) == 0 || slices.Contains(f.States, t.State)) &&
 		(f.Since.IsZero() || !t.Began.Before(f.Since)) &&
-		(!f.Open || !t.State.Final())
+		(!f.Open || !t.State.Final() && !t.Settled)
 }
 
 // List returns the transactions that match, newest first.

@@ -87,7 +87,7 @@ func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
 		}
 		t.progress(StepRollback, "not restored yet", err)
 		var unproved *unprovedError
-		var unwritten *journalError
+		var unwritten *JournalError
 		switch {
 		case errors.As(err, &unwritten):
 			return proof, err // open: recovery goes on from what is on disk
@@ -96,7 +96,7 @@ func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
 			if tries++; tries >= attempts {
 				return proof, &stuckError{
 					reason: fmt.Sprintf("rolled back %d times, but %v", tries, err),
-					mend:   fmt.Sprintf("look at %s, then run savepoint recover, or savepoint sandbox destroy %s", t.view.Sandbox.VM, t.view.Sandbox.Name),
+					mend:   fmt.Sprintf("look at %s, then run savepoint recover, or savepoint sandbox destroy --force %s", t.view.Sandbox.VM, t.view.Sandbox.Name),
 				}
 			}
 		case permanent(err):

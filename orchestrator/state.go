@@ -26,6 +26,16 @@ func (s State) Final() bool {
 	return s == StateCommitted || s == StateRolledBack || s == StateDenied
 }
 
+// Known reports whether there is such a state.
+func (s State) Known() bool {
+	for _, t := range table() {
+		if t.to == s {
+			return true
+		}
+	}
+	return false
+}
+
 // The events that make records. They are stored in journals: append-only.
 const (
 	evBegin      = "begin"     // intent: what will run where, and the name of the snapshot

@@ -41,13 +41,13 @@ func (t *tx) impossible(what string, err error) error {
 		}
 		mend = fmt.Sprintf("delete the newer snapshots of %s that savepoint did not take (%s), then run savepoint recover", sb.VM, strings.Join(names, ", "))
 	case errors.As(err, &key):
-		mend = fmt.Sprintf("find out who answers at %s; if the guest cannot be trusted run savepoint sandbox destroy %s", key.Host, sb.Name)
+		mend = fmt.Sprintf("find out who answers at %s; if the guest cannot be trusted run savepoint sandbox destroy --force %s", key.Host, sb.Name)
 	case errors.Is(err, ErrNotFound):
-		mend = fmt.Sprintf("the state at begin cannot come back; save what you need from %s, then run savepoint sandbox destroy %s", sb.VM, sb.Name)
+		mend = fmt.Sprintf("the state at begin cannot come back; save what you need from %s, then run savepoint sandbox destroy --force %s", sb.VM, sb.Name)
 	case errors.Is(err, ErrDenied):
 		mend = fmt.Sprintf("give savepoint's token its rights on %s back (see savepoint doctor) or check who owns it, then run savepoint recover", sb.VM)
 	default:
-		mend = fmt.Sprintf("see savepoint doctor, mend the cause, then run savepoint recover, or savepoint sandbox destroy %s", sb.Name)
+		mend = fmt.Sprintf("see savepoint doctor, mend the cause, then run savepoint recover, or savepoint sandbox destroy --force %s", sb.Name)
 	}
 	return &stuckError{reason: fmt.Sprintf("%s of sandbox %s is impossible: %v", what, sb.Name, err), mend: mend}
 }

@@ -210,7 +210,7 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 		if sure, err = t.dropOnce(ctx); err == nil {
 			return sure, nil
 		}
-		var unwritten *journalError
+		var unwritten *JournalError
 		if errors.As(err, &unwritten) {
 			return false, err // open: recovery goes on from what is on disk
 		}

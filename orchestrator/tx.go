@@ -108,7 +108,7 @@ func (t *tx) append(ctx context.Context, entries ...entry) error {
 
 func (t *tx) written(err error, records ...Record) error {
 	if err != nil {
-		err = &journalError{fmt.Errorf("record %s of transaction %s: %w", records[len(records)-1].Event, t.view.ID, classed(err))}
+		err = &JournalError{fmt.Errorf("record %s of transaction %s: %w", records[len(records)-1].Event, t.view.ID, classed(err))}
 		t.uncertain = t.uncertain || class(err) == ErrUnknownOutcome
 		if t.broken == nil {
 			t.broken = err
@@ -122,12 +122,6 @@ func (t *tx) written(err error, records ...Record) error {
 	}
 	return nil
 }
-
-// journalError tells a failure of the journal from one of the cluster.
-type journalError struct{ cause error }
-
-func (e *journalError) Error() string { return e.cause.Error() }
-func (e *journalError) Unwrap() error { return e.cause }
 
 func (t *tx) journalFailed() bool { return t.broken != nil }
 

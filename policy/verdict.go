@@ -41,7 +41,6 @@ type collector struct {
 	examples bool // run for the examples of rules: nothing is lifted
 	seen     bool // something was judged
 	hardened []rewrite
-	soft     bool // a part is read-only in a hardened form only
 }
 
 // rewrite replaces a part of the judged text.

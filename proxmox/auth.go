@@ -13,9 +13,9 @@ const ticketPath = "/access/ticket"
 // authorizer puts the credentials on a request.
 type authorizer interface {
 	authorize(r *http.Request) error
-	// renew drops what the server just refused and reports whether another
-	// try can succeed.
-	renew() bool
+	// renew drops what the server refused to a request begun at that time and
+	// reports whether another try can succeed.
+	renew(begun time.Time) bool
 }
 
 type tokenAuth struct{ header string }
@@ -25,7 +25,7 @@ func (a *tokenAuth) authorize(r *http.Request) error {
 	return nil
 }
 
-func (*tokenAuth) renew() bool { return false }
+func (*tokenAuth) renew(time.Time) bool { return false }
 
 // ticketLife is how long a ticket is used; the server takes it for two hours.
 const ticketLife = time.Hour
@@ -71,10 +71,14 @@ func (a *ticketAuth) authorize(r *http.Request) error {
 }
 
 // renew allows one login after a refusal, and not again for a minute: a
-// request that a fresh ticket does not help is refused for good.
-func (a *ticketAuth) renew() bool {
+// request that a fresh ticket does not help is refused for good. A request that
+// was begun before the last renewal had the ticket before.
+func (a *ticketAuth) renew(begun time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.renewed.After(begun) {
+		return true
+	}
 	if a.now().Sub(a.renewed) < time.Minute {
 		return false
 	}

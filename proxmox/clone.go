@@ -252,7 +252,7 @@ func (c *Cluster) putConfig(ctx context.Context, op string, vm orchestrator.VMRe
 		if !errors.Is(failed, orchestrator.ErrUnknownOutcome) || n == 3 || ctx.Err() != nil {
 			return failed
 		}
-		if conf, cerr := c.config(ctx, op, vm); cerr == nil && conf.text("description") == params["description"] {
+		if conf, cerr := c.config(ctx, op, vm); cerr == nil && strings.TrimSpace(conf.text("description")) == params["description"] {
 			return nil // the call is one write, so all of it is there
 		}
 		if pause(ctx, backoff(n, 100*time.Millisecond, time.Second)) != nil {

@@ -30,22 +30,24 @@ type failure struct {
 	missing bool
 	// foreign says that the VM is not the one the call made.
 	foreign bool
+	// forgotten says that the cluster does not know the task any more.
+	forgotten bool
 }
 
-func (e *failure) Error() string {
-	text := e.op + " " + e.subject + ": " + e.cause
-	if e.mend != "" {
-		text += "; " + e.mend
+func (f *failure) Error() string {
+	text := f.op + " " + f.subject + ": " + f.cause
+	if f.mend != "" {
+		text += "; " + f.mend
 	}
 	return text
 }
 
 // Unwrap gives the class, and the end of the context where that was the cause.
-func (e *failure) Unwrap() []error {
-	out := []error{e.class}
-	if errors.Is(e.err, context.Canceled) {
+func (f *failure) Unwrap() []error {
+	out := []error{f.class}
+	if errors.Is(f.err, context.Canceled) {
 		out = append(out, context.Canceled)
-	} else if errors.Is(e.err, context.DeadlineExceeded) {
+	} else if errors.Is(f.err, context.DeadlineExceeded) {
 		out = append(out, context.DeadlineExceeded)
 	}
 	return out
@@ -356,9 +358,20 @@ func refused(err error) bool {
 // came to. A request without an answer is not: its task may still begin.
 func unexplained(ctx context.Context, failed error) (*failure, bool) {
 	var f *failure
-	if !errors.As(failed, &f) || f.class != orchestrator.ErrUnknownOutcome || ctx.Err() != nil {
+	if !errors.As(failed, &f) || !errors.Is(f.class, orchestrator.ErrUnknownOutcome) || ctx.Err() != nil {
 		return nil, false
 	}
 	var task *pve.TaskFailedError
 	return f, errors.As(f.err, &task) || refused(f.err)
+}
+
+// halfway reports whether failed is a task that met a busy storage. That stops
+// it anywhere on its way, so only its lock tells whether it had begun.
+func halfway(ctx context.Context, failed error) (*failure, bool) {
+	var f *failure
+	if !errors.As(failed, &f) || !errors.Is(f.class, orchestrator.ErrBusy) || f.retry || ctx.Err() != nil {
+		return nil, false
+	}
+	var task *pve.TaskFailedError
+	return f, errors.As(f.err, &task)
 }

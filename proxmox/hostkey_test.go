@@ -41,7 +41,7 @@ func TestHostKeyGivesUp(t *testing.T) {
 	s := newScripted(t)
 	s.always(fileKey, answer{status: 500, message: "QEMU guest agent is not running"})
 	start := time.Now()
-	_, err := s.open(t, func(c *Config) { c.AgentTimeout = 500 * time.Millisecond }).HostKey(t.Context(), testVM)
+	_, err := s.open(t, func(c *Config) { c.AgentTimeout = 2 * time.Second }).HostKey(t.Context(), testVM)
 	wantClass(t, err, orchestrator.ErrUnavailable)
 	wantText(t, err, "QEMU guest agent is not running", "qemu-guest-agent")
 	if d := time.Since(start); d > 8*time.Second {

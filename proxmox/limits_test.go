@@ -110,7 +110,7 @@ func TestExclusive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err = c.exclusive(ctx, "stop", testVM)
 	wantClass(t, err, orchestrator.ErrBusy)

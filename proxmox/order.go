@@ -30,9 +30,10 @@ func withQuery(path string, q url.Values) string {
 // request makes one call; a refused ticket is renewed once, which is safe for
 // every method because a 401 was not carried out.
 func (c *Cluster) request(ctx context.Context, call func() error) error {
+	begun := c.cfg.Now()
 	err := call()
 	var api *pve.APIError
-	if errors.As(err, &api) && api.StatusCode == http.StatusUnauthorized && c.auth.renew() {
+	if errors.As(err, &api) && api.StatusCode == http.StatusUnauthorized && c.auth.renew(begun) {
 		err = call()
 	}
 	return err
@@ -106,6 +107,11 @@ func (c *Cluster) carryOut(ctx context.Context, o order) error {
 		timeout = c.cfg.TaskTimeout
 	}
 	err = explain(o.op, o.subject, c.follow(ctx, o.op, o.subject, u, timeout), true)
+	var f *failure
+	if errors.As(err, &f) && f.forgotten {
+		// It was begun, so that nobody knows it any more tells nothing.
+		err = f.with(orchestrator.ErrUnknownOutcome, f.mend)
+	}
 	c.log.Debug().Err(err).Str("op", o.op).Int("vm", int(o.id)).Str("node", o.node).Str("upid", string(u.text)).
 		Dur("took", c.cfg.Now().Sub(since)).Msg("task followed")
 	return err

@@ -130,8 +130,55 @@ func TestCreateVerifies(t *testing.T) {
 	}
 }
 
+// F65: a storage that is busy stops the task halfway, and the task leaves its
+// lock. That is not "busy", which would say that nothing was done.
+func TestStorageBusyHalfway(t *testing.T) {
+	type call func(*Snapshots, orchestrator.SnapshotRequest) error
+	remove := call(func(s *Snapshots, r orchestrator.SnapshotRequest) error { return s.Delete(t.Context(), r) })
+	rollback := call(func(s *Snapshots, r orchestrator.SnapshotRequest) error { return s.Rollback(t.Context(), r) })
+	for _, tc := range []struct {
+		name            string
+		call            call
+		lock, snapstate string // after the task
+		class           error
+		says            string
+	}{
+		{"delete leaves its lock", remove, "snapshot-delete", "delete", orchestrator.ErrUnknownOutcome, "qm unlock 100"},
+		{"delete leaves nothing", remove, "", "", orchestrator.ErrBusy, "dataset is busy"},
+		{"rollback leaves its lock", rollback, "rollback", "", orchestrator.ErrUnknownOutcome, "disks may be mixed"},
+		{"rollback leaves nothing", rollback, "", "", orchestrator.ErrBusy, "dataset is busy"},
+		{"rollback, then a backup begins", rollback, "backup", "", orchestrator.ErrBusy, "dataset is busy"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScripted(t)
+			list := func(state string) answer {
+				e := map[string]any{"name": "sp", "snaptime": 1}
+				if state != "" {
+					e["snapstate"] = state
+				}
+				return answer{data: []map[string]any{e, {"name": "current", "parent": "sp"}}}
+			}
+			after := sandboxConfig()
+			if tc.lock != "" {
+				after.data.(map[string]any)["lock"] = tc.lock
+			}
+			s.inTurn("GET /nodes/pve1/qemu/100/config", sandboxConfig(), after)
+			s.inTurn("GET /nodes/pve1/qemu/100/snapshot", list(""), list(tc.snapstate))
+			s.always("DELETE /nodes/pve1/qemu/100/snapshot/sp", answer{data: testUPID})
+			s.always("POST /nodes/pve1/qemu/100/snapshot/sp/rollback", answer{data: testUPID})
+			s.always(statusKey, stopped("zfs error: cannot destroy snapshot tank/vm-100-disk-0@sp: dataset is busy"))
+			err := tc.call(s.open(t).Snapshots(), orchestrator.SnapshotRequest{Sandbox: testSandbox, VM: testVM, Name: "sp"})
+			wantClass(t, err, tc.class)
+			wantText(t, err, tc.says)
+			if tc.class == orchestrator.ErrUnknownOutcome && errors.Is(err, orchestrator.ErrBusy) {
+				t.Errorf("it is also busy: %v", err)
+			}
+		})
+	}
+}
+
 // While waiting for a lock the end of the context is respected, and the error
-// still says that nothing was done and who is in the way, F41 F64.
+// still says that nothing was done and who is in the way, F38 F41 F64.
 func TestLockWaitEndsWithTheContext(t *testing.T) {
 	s := newScripted(t)
 	locked := sandboxConfig()

@@ -2,9 +2,14 @@ package proxmox
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"savepoint/orchestrator"
 )
@@ -81,6 +86,49 @@ func TestMissingPrivileges(t *testing.T) {
 		if !asked[path] {
 			t.Errorf("nothing is asked for on %s", path)
 		}
+	}
+}
+
+var roleRE = regexp.MustCompile(`pveum role add (\w+) --privs "([^"]*)"`)
+
+// F118: the roles that the example configuration tells an operator to make are
+// the ones that the doctor asks for: nothing missing, nothing beyond.
+func TestExampleRoles(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "configs", "cluster.example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range roleRE.FindAllStringSubmatch(string(text), -1) {
+		words := strings.FieldsFunc(m[2], func(r rune) bool { return strings.ContainsRune(" \\\n#", r) })
+		slices.Sort(words)
+		got[m[1]] = strings.Join(words, " ")
+	}
+	c := newScripted(t).open(t)
+	asked := func(use Use) map[string]string {
+		lists := map[string][]string{}
+		for _, p := range c.Privileges(Version{Major: 9}, use) {
+			if name := p.AnyOf[0]; !slices.Contains(lists[p.Path], name) {
+				lists[p.Path] = append(lists[p.Path], name)
+			}
+		}
+		out := map[string]string{}
+		for path, names := range lists {
+			slices.Sort(names)
+			out[path] = strings.Join(names, " ")
+		}
+		return out
+	}
+	plain := asked(Use{Templates: []orchestrator.VMRef{{Node: "pve1", ID: 9000}}, Storages: []string{"local-zfs"}, Bridges: []string{"vmbr0"}})
+	build := asked(Use{ImportStorages: []string{"local"}})
+	more := slices.DeleteFunc(strings.Fields(build["/pool/savepoint"]), func(n string) bool { return slices.Contains(strings.Fields(plain["/pool/savepoint"]), n) })
+	want := map[string]string{
+		"SavepointSandbox": plain["/pool/savepoint"], "SavepointTemplate": plain["/vms/9000"],
+		"SavepointStorage": plain["/storage/local-zfs"], "SavepointNetwork": plain["/sdn/zones/localnetwork/vmbr0"],
+		"SavepointBuild": strings.Join(more, " "), "SavepointUpload": build["/storage/local"],
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

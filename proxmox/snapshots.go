@@ -130,8 +130,8 @@ func (s *Snapshots) afterFailedCreate(ctx context.Context, op string, r orchestr
 }
 
 // with is the same failure with another class and another advice.
-func (e *failure) with(class error, mend string) *failure {
-	g := *e
+func (f *failure) with(class error, mend string) *failure {
+	g := *f
 	g.class, g.mend = class, mend
 	return &g
 }
@@ -227,7 +227,8 @@ func (s *Snapshots) afterFailedRollback(ctx context.Context, op string, r orches
 		full := &orchestrator.NotLatestError{Name: r.Name, Newer: newerThan(before, r.Name)}
 		return f.with(full, f.mend)
 	}
-	if _, ok := unexplained(ctx, failed); !ok {
+	_, busy := halfway(ctx, failed)
+	if _, ok := unexplained(ctx, failed); !ok && !busy {
 		return failed
 	}
 	h, conf, err := s.c.look(ctx, op, r.VM)
@@ -235,6 +236,8 @@ func (s *Snapshots) afterFailedRollback(ctx context.Context, op string, r orches
 		return failed
 	}
 	switch lock := conf.text("lock"); {
+	case busy && lock != "rollback":
+		return failed
 	case lock != "":
 		return f.with(orchestrator.ErrUnknownOutcome, fmt.Sprintf("the disks may be mixed: the task left the lock %q; run qm unlock %d on node %s as root, then roll back again", lock, r.VM.ID, r.VM.Node))
 	case h.parent == string(r.Name) && !h.running:
@@ -304,15 +307,21 @@ func (s *Snapshots) delete(ctx context.Context, op string, r orchestrator.Snapsh
 }
 
 func (s *Snapshots) afterFailedDelete(ctx context.Context, op string, r orchestrator.SnapshotRequest, failed error) error {
-	f, ok := unexplained(ctx, failed)
-	if !ok {
-		return failed
+	f, busy := halfway(ctx, failed)
+	if !busy {
+		var ok bool
+		if f, ok = unexplained(ctx, failed); !ok {
+			return failed
+		}
 	}
 	h, conf, err := s.c.look(ctx, op, r.VM)
 	if err != nil {
 		return failed
 	}
 	e, ok := h.find(r.Name)
+	if busy && conf.text("lock") != "snapshot-delete" && e.SnapState == "" {
+		return failed
+	}
 	if lock := conf.text("lock"); lock != "" || (ok && e.SnapState != "") {
 		return f.with(orchestrator.ErrUnknownOutcome, residue(ok, e.SnapState, lock, r.VM))
 	}

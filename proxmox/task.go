@@ -149,7 +149,9 @@ func (c *Cluster) pollEnded(ctx context.Context, op, subject string, u upid, err
 					return &pve.TaskFailedError{UPID: pve.UPID(u.text), Node: u.node, Type: u.kind, ID: u.id, User: u.user, ExitStatus: e.Status}
 				}
 			}
-			return refuse(op, subject, orchestrator.ErrNotFound, "the cluster does not know task "+string(u.text)+" any more", "look at the vm's state")
+			gone := refuse(op, subject, orchestrator.ErrNotFound, "the cluster does not know task "+string(u.text)+" any more", "look at the vm's state")
+			gone.forgotten = true
+			return gone
 		}
 	}
 	f := &failure{op: op, subject: subject, class: orchestrator.ErrUnknownOutcome, err: err, cause: err.Error()}

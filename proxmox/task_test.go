@@ -84,6 +84,21 @@ func TestPollSurvivesBadMoments(t *testing.T) {
 	}
 }
 
+// F38: how long a task is followed has nothing to do with how long a request
+// may take; an answer that does not come in time is asked for again.
+func TestTaskOutlastsTheRequestTimeout(t *testing.T) {
+	s := newScripted(t)
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	slow := running()
+	slow.hang = hang
+	s.inTurn(statusKey, slow, running(), slow, stopped("OK"))
+	c := s.open(t, func(c *Config) { c.RequestTimeout = 300 * time.Millisecond })
+	if err := c.Tasks().Await(t.Context(), testUPID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestPollEndsWhenRefused(t *testing.T) {
 	s := newScripted(t)
 	s.always(statusKey, answer{status: 403, message: "Permission check failed (/nodes/pve1, Sys.Audit)"})
@@ -130,6 +145,24 @@ func TestCancelReturnsAtOnceAndLeavesTheTask(t *testing.T) {
 	if n := s.count("DELETE /nodes/pve1/tasks/" + testUPID); n != 0 {
 		t.Error("the task was stopped")
 	}
+}
+
+// A task of ours that the cluster forgot before it told its end has done
+// anything or nothing; it is not "not found", which would say that the
+// snapshot or the VM is missing.
+func TestForgottenTaskOfAnOrder(t *testing.T) {
+	s := newScripted(t)
+	s.always("GET /nodes/pve1/qemu/100/config", sandboxConfig())
+	s.always("GET /nodes/pve1/qemu/100/snapshot", answer{data: []map[string]any{{"name": "sp", "snaptime": 1}, {"name": "current", "parent": "sp"}}})
+	s.always("POST /nodes/pve1/qemu/100/snapshot/sp/rollback", answer{data: testUPID})
+	s.always(statusKey, answer{status: 400, message: "Parameter verification failed.", errors: map[string]string{"upid": "no such task"}})
+	s.always("GET /nodes/pve1/tasks", answer{data: []any{}})
+	err := s.open(t).Snapshots().Rollback(t.Context(), orchestrator.SnapshotRequest{Sandbox: testSandbox, VM: testVM, Name: "sp"})
+	wantClass(t, err, orchestrator.ErrUnknownOutcome)
+	if errors.Is(err, orchestrator.ErrNotFound) {
+		t.Errorf("also not found: %v", err)
+	}
+	wantText(t, err, testUPID, "look at the vm")
 }
 
 func TestForgottenTask(t *testing.T) {

@@ -242,3 +242,30 @@ func TestMinimalRoleIsComplete(t *testing.T) {
 		}
 	}
 }
+
+// F62 F68: a clone's boot order is never written, let alone put together from
+// parts, and memory is saved only when it was asked for.
+func TestWhatIsNotSent(t *testing.T) {
+	l := startLab(t).withTemplate()
+	rec := l.record()
+	c := l.open()
+	r := l.cloneRequest()
+	must(t, c.VMs().Clone(t.Context(), r))
+	must(t, c.VMs().Start(t.Context(), r.VMRequest))
+	snap := orchestrator.SnapshotRequest{Sandbox: r.Sandbox, VM: r.VM, Name: "sp-disk"}
+	must(t, c.Snapshots().Create(t.Context(), snap))
+	snap.Name, snap.Memory = "sp-memory", true
+	must(t, c.Snapshots().Create(t.Context(), snap))
+	saved := map[any]bool{}
+	for _, s := range rec.list {
+		if _, boot := s.params["boot"]; boot {
+			t.Errorf("%s %s sets the boot order", s.method, s.path)
+		}
+		if name, ok := s.params["snapname"]; ok && s.method == "POST" {
+			_, saved[name] = s.params["vmstate"]
+		}
+	}
+	if len(saved) != 2 || saved["sp-disk"] || !saved["sp-memory"] {
+		t.Errorf("memory was asked for: %v", saved)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -189,7 +190,7 @@ func TestRequestTimeoutOfAWriteIsUnknown(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	s.always("POST /nodes/pve1/qemu/100/snapshot", answer{data: testUPID, hang: hang})
-	c := s.open(t, func(c *Config) { c.RequestTimeout = 50 * time.Millisecond })
+	c := s.open(t, func(c *Config) { c.RequestTimeout = time.Second })
 	_, err := c.postTask(t.Context(), "/nodes/pve1/qemu/100/snapshot", nil)
 	if !maybeDone(err) {
 		t.Errorf("a write that timed out is %v", explain("", "", err, true))
@@ -289,6 +290,43 @@ func TestTicket(t *testing.T) {
 	s.mu.Unlock()
 	if err := c.put(t.Context(), "/nodes/pve1/qemu/100/config", map[string]any{"cores": 1}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Many calls find at once that the server forgot the ticket: one login serves
+// them all, none is refused for having come second.
+func TestTicketForgottenUnderManyCalls(t *testing.T) {
+	const callers = 4
+	s := newScripted(t)
+	logins := 0
+	s.on("POST /access/ticket", func(*http.Request, []byte) answer {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		logins++
+		return answer{data: map[string]any{"ticket": fmt.Sprintf("PVE:root@pam:%d", logins), "CSRFPreventionToken": "csrf"}}
+	})
+	var old sync.WaitGroup // until every caller has come with the old ticket
+	old.Add(callers)
+	s.on("GET /version", func(r *http.Request, _ []byte) answer {
+		if r.Header.Get("Cookie") == "PVEAuthCookie=PVE:root@pam:1" {
+			old.Done()
+			old.Wait()
+			return answer{status: 401, message: "No ticket"}
+		}
+		return answer{data: map[string]any{"version": "9.1"}}
+	})
+	c := s.open(t, func(c *Config) { c.TokenID, c.TokenSecret, c.User, c.Password = "", "", "root@pam", "pw" })
+	errs := make(chan error, callers)
+	for range callers {
+		go func() { _, err := c.Version(t.Context()); errs <- err }()
+	}
+	for range callers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if logins != 2 {
+		t.Errorf("%d logins", logins)
 	}
 }
 

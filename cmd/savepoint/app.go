@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -88,12 +89,25 @@ func (a *app) config(file string, needCluster bool) (configs.Config, error) {
 	return configs.Load(o)
 }
 
+// labConfig reads the running lab's configuration for the demo, which must play
+// on the lab also where the environment names a real cluster.
+func (a *app) labConfig(file string) (configs.Config, error) {
+	lab := *a
+	lab.getenv = func(name string) string {
+		if strings.HasPrefix(name, "SAVEPOINT_CLUSTER_") || strings.HasPrefix(name, "SAVEPOINT_SSH_") {
+			return ""
+		}
+		return a.getenv(name)
+	}
+	return lab.config(file, true)
+}
+
 func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// logger writes for people on a terminal and JSON otherwise.
+// logger is the lab's: JSON lines, for its log file.
 func (a *app) logger(w io.Writer) zerolog.Logger {
 	return newLogger(w, configs.Log{Level: a.logLevel, Format: "json"})
 }
@@ -172,7 +186,7 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 	if err != nil {
 		return nil, err
 	}
-	open, err := orchestrator.List(ctx, j, orchestrator.Filter{States: []orchestrator.State{orchestrator.StateStuck}})
+	stuck, err := orchestrator.List(ctx, j, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateStuck}})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +196,7 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 			continue
 		}
 		v := sandboxView{Sandbox: sb}
-		for _, t := range open {
+		for _, t := range stuck {
 			if t.Sandbox.ID == sb.ID {
 				v.Open, v.Hint = string(t.ID), t.Mend
 			}

@@ -4,14 +4,20 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,6 +40,7 @@ type cluster struct {
 	jump    *jump.Server
 	config  configs.Config
 	file    string
+	tags    string // of the VM that was disowned last
 	serving errgroup.Group
 }
 
@@ -97,6 +104,59 @@ func (c *cluster) close() {
 		_ = c.serving.Wait()
 	}
 	c.backend.Close()
+}
+
+// disown takes the tags off a VM, through the API and with our own token; own
+// puts them back.
+func (c *cluster) disown(vmid int) error {
+	raw, err := c.configure(http.MethodGet, vmid, "")
+	if err != nil {
+		return err
+	}
+	var conf struct {
+		Data struct {
+			Tags string `json:"tags"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(raw, &conf); err != nil {
+		return err
+	}
+	c.tags = conf.Data.Tags
+	_, err = c.configure(http.MethodPut, vmid, "delete=tags")
+	return err
+}
+
+func (c *cluster) own(vmid int) error {
+	_, err := c.configure(http.MethodPut, vmid, url.Values{"tags": {c.tags}}.Encode())
+	return err
+}
+
+// configure reads or writes the configuration of a VM as any client does.
+func (c *cluster) configure(method string, vmid int, form string) ([]byte, error) {
+	roots := x509.NewCertPool()
+	ca, err := os.ReadFile(c.config.Cluster.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	path := fmt.Sprintf("%s/api2/json/nodes/pve1/qemu/%d/config", c.config.Cluster.URL, vmid)
+	req, err := http.NewRequest(method, path, strings.NewReader(form))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "PVEAPIToken="+c.config.Cluster.TokenID+"="+c.config.Cluster.TokenSecret.Reveal())
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s configuration of vm %d: %s", method, vmid, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
 }
 
 // buildTemplate makes the template that sandboxes are cloned from.

@@ -92,7 +92,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := d.app.config(status.Config, true)
+	cfg, err := d.app.labConfig(status.Config)
 	if err != nil {
 		return err
 	}

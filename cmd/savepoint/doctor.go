@@ -28,17 +28,13 @@ func newDoctor(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Say whether the cluster can be used, and what to mend",
 		Long: "Asks the configured cluster for its version, nodes and storages, our token's\n" +
-			"rights, the template, and whether the jump host lets us in. It changes nothing.\n" +
+			"rights, the template, and whether the jump host lets us in. It changes nothing there.\n" +
 			"Exit code 7: there is a problem.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := withTimeout(c.Context(), timeout)
 			defer cancel()
-			cfg, err := a.config(a.configFile, true)
-			if err != nil {
-				return err
-			}
-			s, err := a.openWith(ctx, cfg)
+			s, err := a.openUnsettled(ctx)
 			if err != nil {
 				return err
 			}

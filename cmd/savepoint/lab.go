@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,9 @@ func newLabUp(a *app) *cobra.Command {
 			ctx, cancel := withTimeout(c.Context(), timeout)
 			defer cancel()
 			st, started, err := a.labUp(ctx, f, newProgress(a.err))
+			if err == nil && !started {
+				err = sameVersion(c, f.version, st)
+			}
 			if err != nil {
 				return err
 			}
@@ -106,6 +110,14 @@ func (a *app) labUp(ctx context.Context, f labFlags, p *progress) (lab.Status, b
 	p.say("starting the lab")
 	args := append([]string{"lab", "serve", "--state-dir", state}, f.args()...)
 	return lab.Up(ctx, labDir(state), exe, args, func(step string) { p.say("%s", step) })
+}
+
+// sameVersion refuses a running lab of another version than the one asked for.
+func sameVersion(c *cobra.Command, asked string, st lab.Status) error {
+	if major, _, _ := strings.Cut(st.PVEVersion, "."); c.Flags().Changed("pve") && major != asked {
+		return usagef("lab up --pve %s: the lab runs already, as version %s; end it first with savepoint lab down", asked, st.PVEVersion)
+	}
+	return nil
 }
 
 func labDir(state string) string { return filepath.Join(state, "lab") }

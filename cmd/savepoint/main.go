@@ -30,6 +30,10 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A reader of our output that went away ("| tee", ended by the same Ctrl-C)
+	// must not end us in the middle of a rollback: writing then just fails.
+	// Caught, not ignored, so that programs we start do not inherit it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	code := Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -60,6 +64,18 @@ type outcomeError struct{ code int }
 
 func (e outcomeError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+// openError says that a transaction was left open: it is neither committed nor
+// rolled back, also when the user interrupted it.
+type openError struct {
+	tx  orchestrator.TxID
+	err error
+}
+
+func (e openError) Error() string {
+	return fmt.Sprintf("%v; transaction %s is open: savepoint recover settles it", e.err, e.tx)
+}
+func (e openError) Unwrap() error { return e.err }
+
 // usageError marks what the caller of the program did wrong.
 type usageError struct{ err error }
 
@@ -78,6 +94,10 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		config      *configs.Error
 		unsupported *orchestrator.UnsupportedError
 		refused     *orchestrator.UsageError
+		stuck       *orchestrator.StuckError
+		newer       *orchestrator.NotLatestError
+		open        openError
+		record      *orchestrator.JournalError
 	)
 	switch {
 	case errors.As(err, &done):
@@ -86,9 +106,14 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		return exitHeld, false
 	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused):
 		return exitUsage, false
-	case ctx.Err() != nil:
+	case errors.As(err, &stuck):
+		return exitStuck, false
+	case ctx.Err() != nil && !errors.As(err, &open):
 		return exitInterrupted, false
+	case errors.As(err, &record): // whatever its class: the cluster is not to blame
+		return exitInternal, false
 	case errors.As(err, &unsupported),
+		errors.As(err, &newer),
 		errors.Is(err, orchestrator.ErrUnavailable),
 		errors.Is(err, orchestrator.ErrDenied),
 		errors.Is(err, orchestrator.ErrBusy),

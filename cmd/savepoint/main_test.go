@@ -32,8 +32,11 @@ func TestMain(m *testing.M) {
 //	never-boots VMID       let the guest hang in its next boot
 //	down                   stop the API
 //	hex BYTES              compare the last stdout
+//	disown VMID            take our tags off the VM, as another administrator could; own undoes it
+//	await-running          wait until a command runs in a guest
 //	interrupt COMMAND...   interrupt it once its command runs in the guest; it has to
-//	                       end with 130; its stderr is in the file "err"
+//	                       end with 130; its stderr is in the file "err", or, with
+//	                       -unread first, a pipe that nobody reads any more
 //	exits CODE COMMAND...  run a command that has to end with this exit code
 func TestStories(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -87,8 +90,15 @@ func TestStories(t *testing.T) {
 					ts.Fatalf("stdout is %s, want %s", got, args[0])
 				}
 			},
-			"interrupt": interrupt,
-			"down":      func(ts *testscript.TestScript, neg bool, args []string) { of(ts).api.Close() },
+			"disown": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).disown(number(ts, args)))
+			},
+			"own": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).own(number(ts, args)))
+			},
+			"await-running": awaitRunning,
+			"interrupt":     interrupt,
+			"down":          func(ts *testscript.TestScript, neg bool, args []string) { of(ts).api.Close() },
 		},
 	})
 }
@@ -109,6 +119,10 @@ func number(ts *testscript.TestScript, args []string) int {
 // interrupt runs a command, waits until the journal says that its transaction
 // is running, and sends it what Ctrl-C sends.
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	unread := args[0] == "-unread"
+	if unread {
+		args = args[1:]
+	}
 	bin := ""
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
 		if p := filepath.Join(dir, args[0]); fileExists(p) {
@@ -125,6 +139,13 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	defer stderr.Close()
 	cmd.Stderr = stderr
+	if unread { // as behind "| tee", which the same Ctrl-C ends
+		r, w, err := os.Pipe()
+		ts.Check(err)
+		ts.Check(r.Close())
+		defer w.Close()
+		cmd.Stderr = w
+	}
 	ts.Check(cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -153,6 +174,20 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 				sent = true
 				ts.Check(cmd.Process.Signal(os.Interrupt))
 			}
+		}
+	}
+}
+
+// awaitRunning waits until the journal says that a command was sent.
+func awaitRunning(ts *testscript.TestScript, _ bool, _ []string) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !running(journalFile(of(ts).config)) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("no command runs")
 		}
 	}
 }

@@ -38,6 +38,9 @@ func newPolicyCheck(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if u := policy.User(as); u != policy.Agent && u != policy.Root {
+				return usagef("policy check --as %s: no such account; use agent or root", as)
+			}
 			req := policy.Request{User: policy.User(as), Profile: profile}
 			switch {
 			case input != "" && len(args) > 0:

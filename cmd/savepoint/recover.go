@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
+	"savepoint/orchestrator/provision"
 )
 
 func newRecover(a *app) *cobra.Command {
 	var dryRun bool
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "recover", Short: "Finish or undo what a crash left",
 		Long: "Settles every open transaction by its last durable record and removes sandboxes\n" +
@@ -21,30 +25,27 @@ func newRecover(a *app) *cobra.Command {
 			if dryRun {
 				return a.recoverDry(c)
 			}
-			cfg, err := a.config(a.configFile, true)
+			ctx, cancel := withTimeout(c.Context(), timeout)
+			defer cancel()
+			s, err := a.openUnsettled(ctx)
 			if err != nil {
 				return err
 			}
-			s, err := a.openWith(c.Context(), cfg)
-			if err != nil {
-				return err
+			stop := s.narrate()
+			defer stop()
+			// What cannot be settled in one sandbox keeps no other from it.
+			left, berr := s.prov.Recover(ctx)
+			outcomes, terr := s.recoverAll(ctx)
+			var cerr error
+			if terr == nil || ofOneSandbox(terr) {
+				_, cerr = s.engine.Collect(ctx)
 			}
-			defer s.narrate()()
-			left, err := s.prov.Recover(c.Context(), false)
-			if err != nil {
-				return err
-			}
-			outcomes, err := s.recoverAll(c.Context())
-			if err != nil {
-				return err
-			}
-			if _, err := s.engine.Collect(c.Context()); err != nil {
-				return err
-			}
-			return a.printRecovered(left, outcomes)
+			stop()
+			return a.printRecovered(left, outcomes, errors.Join(berr, terr, cerr))
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "begin with no further transaction after this long; a rollback at work has its own limit")
 	return c
 }
 
@@ -52,18 +53,17 @@ func newRecover(a *app) *cobra.Command {
 // runs recover may have mended the cause.
 func (s *session) recoverAll(ctx context.Context) ([]orchestrator.Outcome, error) {
 	outcomes, err := s.engine.Recover(ctx)
-	if err != nil {
-		return outcomes, err
-	}
+	errs := []error{err}
 	for i, o := range outcomes {
-		if o.State != orchestrator.StateStuck {
+		if o.State != orchestrator.StateStuck || ctx.Err() != nil {
 			continue
 		}
-		if outcomes[i], err = s.engine.Retry(ctx, o.Transaction); err != nil {
-			return outcomes, err
+		again, err := s.engine.Retry(ctx, o.Transaction)
+		if errs = append(errs, err); again.Transaction != "" {
+			outcomes[i] = again
 		}
 	}
-	return outcomes, nil
+	return outcomes, errors.Join(errs...)
 }
 
 // recovered is the printed form of what recover did.
@@ -72,7 +72,8 @@ type recovered struct {
 	Transactions []orchestrator.Outcome `json:"transactions"`
 }
 
-func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrator.Outcome) error {
+// printRecovered reports what was settled, also next to an error for the rest.
+func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrator.Outcome, failed error) error {
 	code := exitDone
 	for _, o := range outcomes {
 		if o.State == orchestrator.StateStuck {
@@ -88,13 +89,19 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 			fmt.Fprintf(a.out, "sandbox %s: removed, it was left %s\n", sb.Name, sb.State)
 		}
 		for _, o := range outcomes {
-			fmt.Fprintf(a.out, "transaction %s in %s: %s %s\n", o.Transaction, o.Sandbox, o.State, o.Reason)
+			fmt.Fprintf(a.out, "transaction %s in %s: %s %s\n", o.Transaction, o.Sandbox, o.State, printable(o.Reason))
 		}
-		if len(left)+len(outcomes) == 0 {
+		if len(left)+len(outcomes) == 0 && failed == nil {
 			fmt.Fprintln(a.out, "nothing was left open")
 		}
 	}
-	if code != exitDone {
+	switch {
+	case failed != nil && code == exitStuck:
+		fmt.Fprintf(a.err, "savepoint: %v\n", failed)
+		return outcomeError{code}
+	case failed != nil:
+		return failed
+	case code != exitDone:
 		return outcomeError{code}
 	}
 	return nil
@@ -108,14 +115,8 @@ func (a *app) recoverDry(c *cobra.Command) error {
 	var left []orchestrator.Sandbox
 	var open []orchestrator.Transaction
 	if j != nil {
-		all, err := j.Sandboxes(c.Context())
-		if err != nil {
+		if left, err = provision.Unfinished(c.Context(), j); err != nil {
 			return err
-		}
-		for _, sb := range all {
-			if sb.State == orchestrator.SandboxCreating || sb.State == orchestrator.SandboxDestroying {
-				left = append(left, sb)
-			}
 		}
 		if open, err = orchestrator.List(c.Context(), j, orchestrator.Filter{Open: true}); err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -53,7 +54,7 @@ func newRun(a *app) *cobra.Command {
 			}
 			stop := s.narrate()
 			defer stop()
-			if err := s.prov.Wake(c.Context(), sb); err != nil {
+			if err := s.wake(c.Context(), sb); err != nil {
 				return err
 			}
 			spec.Sandbox, spec.By, spec.Profile = sb, "cli", s.cfg.Policy.Profile
@@ -67,7 +68,7 @@ func newRun(a *app) *cobra.Command {
 			said()
 			stop()
 			if err != nil {
-				return err
+				return a.runFailed(out, err)
 			}
 			if err := a.printOutcome(out); err != nil {
 				return err
@@ -115,6 +116,40 @@ func (f *runFlags) spec(command string) (orchestrator.Spec, error) {
 	return spec, nil
 }
 
+// wake starts the sandbox's VM if it is off, but never under a transaction that
+// is open: recovery decides what becomes of that.
+func (s *session) wake(ctx context.Context, sb orchestrator.Sandbox) error {
+	release, err := s.engine.Hold(ctx, sb, "start")
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.prov.Wake(ctx, sb)
+}
+
+// runFailed reports a transaction that ended with an error. Where its state is
+// known for good, data formats get the contract's object too.
+func (a *app) runFailed(out orchestrator.Outcome, err error) error {
+	switch {
+	case out.Transaction == "" || out.State == "":
+		return err // nothing was recorded
+	case out.State == orchestrator.StateStuck:
+		// Besides why it ended, the user has to learn what is to be done now.
+		fmt.Fprintf(a.err, "savepoint: %s\n", printable(err.Error()))
+		if err := a.printOutcome(out); err != nil {
+			return err
+		}
+		return outcomeError{exitStuck}
+	case out.State.Final():
+		if a.format != formatText {
+			return errors.Join(err, a.printJSON(out))
+		}
+		return err
+	default:
+		return openError{out.Transaction, err}
+	}
+}
+
 // outcomeCode is the exit code of a finished transaction.
 func outcomeCode(o orchestrator.Outcome) int {
 	switch {
@@ -153,7 +188,7 @@ func (a *app) printOutcome(o orchestrator.Outcome) error {
 	}
 	line += fmt.Sprintf(", %s)", short(o.Timings.Total))
 	if o.Reason != "" {
-		line += ": " + o.Reason
+		line += ": " + printable(o.Reason)
 	}
 	if o.State == orchestrator.StateDenied {
 		line += fmt.Sprintf(" [rule %s]", o.Verdict.Rule)

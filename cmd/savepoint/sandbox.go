@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -71,7 +73,7 @@ func newSandboxList(a *app) *cobra.Command {
 				}
 				rows := make([][]string, len(views))
 				for i, v := range views {
-					rows[i] = []string{v.Name, v.Health(), strconv.Itoa(int(v.VM.ID)), v.VM.Node, v.Address.String(), v.Created.Local().Format(time.DateTime)}
+					rows[i] = []string{v.Name, v.Health(), strconv.Itoa(int(v.VM.ID)), v.VM.Node, addressText(v.Address), v.Created.Local().Format(time.DateTime)}
 				}
 				return table(w, "NAME\tSTATE\tVM\tNODE\tADDRESS\tCREATED", rows)
 			})
@@ -91,7 +93,7 @@ func newSandboxShow(a *app) *cobra.Command {
 			}
 			for _, v := range views {
 				if v.Name == args[0] {
-					return a.printSandbox(v.Sandbox)
+					return a.printView(v)
 				}
 			}
 			return usagef("sandbox %q: not found; see savepoint sandbox list", args[0])
@@ -145,12 +147,16 @@ func newSandboxDestroy(a *app) *cobra.Command {
 				return err
 			}
 			defer s.narrate()()
-			if !force {
-				release, err := s.engine.Hold(ctx, sb, "destroy")
-				if err != nil {
-					return err
-				}
+			// One that is merely open is for recovery first, force or not: it
+			// could not be settled any more without its VM.
+			release, err := s.engine.Hold(ctx, sb, "destroy")
+			var stuck *orchestrator.StuckError
+			switch {
+			case err == nil:
 				release()
+			case force && errors.As(err, &stuck):
+			default:
+				return err
 			}
 			if err := s.prov.Destroy(ctx, sb); err != nil {
 				return err
@@ -167,13 +173,35 @@ func newSandboxDestroy(a *app) *cobra.Command {
 	return c
 }
 
+// addressText is "-" for a sandbox that has no address yet.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return "-"
+	}
+	return a.String()
+}
+
+// printView prints a sandbox with what the journal says is wrong with it.
+func (a *app) printView(v sandboxView) error {
+	if a.format != formatText {
+		return a.printJSON(v)
+	}
+	if err := a.printSandbox(v.Sandbox); err != nil {
+		return err
+	}
+	if v.Open != "" {
+		fmt.Fprintf(a.out, "  transaction %s is stuck: %s\n", v.Open, printable(v.Hint))
+	}
+	return nil
+}
+
 func (a *app) printSandbox(sb orchestrator.Sandbox) error {
 	if a.format != formatText {
 		return a.printJSON(sb)
 	}
-	fmt.Fprintf(a.out, "%s: %s, %s, address %s\n", sb.Name, sb.State, sb.VM, sb.Address)
+	fmt.Fprintf(a.out, "%s: %s, %s, address %s\n", sb.Name, sb.State, sb.VM, addressText(sb.Address))
 	if sb.Reason != "" {
-		fmt.Fprintf(a.out, "  %s\n", sb.Reason)
+		fmt.Fprintf(a.out, "  %s\n", printable(sb.Reason))
 	}
 	if sb.HostKey != "" {
 		fmt.Fprintf(a.out, "  host key %s\n", sb.HostKey)

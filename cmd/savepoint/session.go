@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,15 +38,20 @@ type session struct {
 // open opens a session with the configuration of the command line and settles
 // what an earlier process left.
 func (a *app) open(ctx context.Context) (*session, error) {
-	cfg, err := a.config(a.configFile, true)
-	if err != nil {
-		return nil, err
-	}
-	s, err := a.openWith(ctx, cfg)
+	s, err := a.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.settle(ctx)
+}
+
+// openUnsettled is open for commands that settle in their own way, or not at all.
+func (a *app) openUnsettled(ctx context.Context) (*session, error) {
+	cfg, err := a.config(a.configFile, true)
+	if err != nil {
+		return nil, err
+	}
+	return a.openWith(ctx, cfg)
 }
 
 // openWith opens a session without settling anything. app.close ends it.
@@ -56,7 +62,7 @@ func (a *app) openWith(ctx context.Context, cfg configs.Config) (*session, error
 	}
 	var err error
 	if s.journal, err = journal.Open(journalFile(cfg), journal.Options{}); err != nil {
-		return nil, err
+		return nil, &orchestrator.JournalError{Cause: err}
 	}
 	a.closers = append(a.closers, s.journal.Close)
 	if err := s.openSSH(); err != nil {
@@ -154,20 +160,50 @@ func (s *session) build() error {
 	return nil
 }
 
-// settle finishes or undoes what an earlier process left, and says so.
+// settle finishes or undoes what an earlier process left, and says so. What
+// cannot be settled now is the trouble of one sandbox, which the engine
+// withholds: it is told, and the others can be used.
 func (s *session) settle(ctx context.Context) error {
-	left, err := s.prov.Recover(ctx, false)
+	left, err := s.prov.Recover(ctx)
 	for _, sb := range left {
 		fmt.Fprintf(s.app.err, "savepoint: sandbox %s was left %s by an earlier run; it was removed\n", sb.Name, sb.State)
 	}
-	if err != nil {
+	if err := s.tell(ctx, err); err != nil {
 		return err
 	}
 	outcomes, err := s.engine.Recover(ctx)
 	for _, o := range outcomes {
+		if o.State == orchestrator.StateStuck {
+			fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s is stuck: %s\n", o.Transaction, o.Sandbox, printable(o.Reason))
+			continue
+		}
 		fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s was left open by an earlier run; it is %s now\n", o.Transaction, o.Sandbox, o.State)
 	}
-	return err
+	return s.tell(ctx, err)
+}
+
+// tell passes on an error that concerns everything, and otherwise says it.
+func (s *session) tell(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || !ofOneSandbox(err) {
+		return err
+	}
+	fmt.Fprintf(s.app.err, "savepoint: not settled yet: %s\n", printable(err.Error()))
+	return nil
+}
+
+// ofOneSandbox reports whether an error of recovery is about what the cluster
+// or a guest answered, and not about the journal that all sandboxes share.
+func ofOneSandbox(err error) bool {
+	var damaged *journal.CorruptError
+	var impossible *orchestrator.TransitionError
+	var unwritten *orchestrator.JournalError
+	if errors.As(err, &damaged) || errors.As(err, &impossible) || errors.As(err, &unwritten) {
+		return false
+	}
+	return slices.ContainsFunc([]error{
+		orchestrator.ErrNotFound, orchestrator.ErrExists, orchestrator.ErrBusy,
+		orchestrator.ErrUnavailable, orchestrator.ErrUnknownOutcome, orchestrator.ErrDenied,
+	}, func(class error) bool { return errors.Is(err, class) })
 }
 
 // template finds the configured template.

@@ -153,7 +153,7 @@ func (st *story) tell(o orchestrator.Outcome, as string) {
 	for _, c := range o.Checks {
 		answer := st.s.green("ok")
 		if !c.OK {
-			answer = st.s.red("no") + ": " + c.Detail
+			answer = st.s.red("no")
 		}
 		st.line("check", oneLine(c.Name, 80)+": "+answer)
 	}
@@ -166,7 +166,7 @@ func (st *story) tell(o orchestrator.Outcome, as string) {
 	}
 	st.line("outcome", outcome)
 	if o.Reason != "" {
-		st.line("because", o.Reason)
+		st.line("because", printable(o.Reason))
 	}
 	st.line("took", short(o.Timings.Total))
 }

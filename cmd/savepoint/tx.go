@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,9 @@ func newTxList(a *app) *cobra.Command {
 		Use: "list", Short: "List transactions, newest first", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, s := range states {
+				if !orchestrator.State(s).Known() {
+					return usagef("tx list --state %s: there is no such state", s)
+				}
 				f.States = append(f.States, orchestrator.State(s))
 			}
 			if since > 0 {
@@ -105,7 +109,7 @@ func (a *app) printTransaction(t orchestrator.Transaction) error {
 		rows = append(rows, []string{"exit", strings.TrimSpace(fmt.Sprintf("%d %s", r.Exit, r.Signal))})
 	}
 	if t.Reason != "" {
-		rows = append(rows, []string{"reason", t.Reason})
+		rows = append(rows, []string{"reason", oneLine(t.Reason, 1000)})
 	}
 	if t.Mend != "" {
 		rows = append(rows, []string{"to do", t.Mend})
@@ -125,7 +129,7 @@ func (a *app) printTransaction(t orchestrator.Transaction) error {
 		return err
 	}
 	if t.Result != nil && t.Result.Stdout+t.Result.Stderr != "" {
-		fmt.Fprintf(a.out, "\noutput\n%s%s", indent(t.Result.Stdout), indent(t.Result.Stderr))
+		fmt.Fprintf(a.out, "\noutput\n%s%s", indent(printable(t.Result.Stdout)), indent(printable(t.Result.Stderr)))
 	}
 	return nil
 }
@@ -133,19 +137,22 @@ func (a *app) printTransaction(t orchestrator.Transaction) error {
 // oneLine shortens a text to one line of at most n characters, with control
 // characters made visible.
 func oneLine(s string, n int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r == 0x7f:
-			return '�'
-		}
-		return r
-	}, s)
+	s = strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(s))
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"
 	}
 	return s
+}
+
+// printable makes the control characters of a text visible, line ends and tabs
+// aside: what a guest wrote must not steer the terminal of who reads about it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '�'
+		}
+		return r
+	}, s)
 }
 
 // indent sets every line in by two blanks.

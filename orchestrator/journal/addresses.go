@@ -7,17 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"savepoint/network"
 	"savepoint/orchestrator"
 )
-
-// gateways is how many of a subnet's first hosts are left to gateways and
-// jump hosts: nine, or one where the subnet has fewer than 32 addresses.
-func gateways(subnet netip.Prefix) int {
-	if subnet.Addr().BitLen()-subnet.Bits() < 5 {
-		return 1
-	}
-	return 9
-}
 
 // ReserveAddress returns a host address of the subnet, durably reserved for
 // the owner until ReleaseAddress. An owner that has one in this subnet gets
@@ -42,7 +34,8 @@ func (j *Journal) ReserveAddress(ctx context.Context, subnet netip.Prefix, owner
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if got = nextAddress(subnet, after, used); !got.IsValid() {
+		last, _ := netip.ParseAddr(after) // none yet: start at the first
+		if got = network.NextAddress(subnet, last, used); !got.IsValid() {
 			return &errRefused{fmt.Errorf("reserve an address of %s: all %d are in use; use a larger subnet or destroy sandboxes: %w", subnet, len(used), orchestrator.ErrBusy)}
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", key, got.String()); err != nil {
@@ -95,34 +88,4 @@ func usedAddresses(ctx context.Context, tx *sql.Tx, subnet netip.Prefix, owner o
 		}
 	}
 	return used, mine, rows.Err()
-}
-
-// nextAddress returns the first free host after the last one given, going
-// round, or the zero value.
-func nextAddress(subnet netip.Prefix, after string, used map[netip.Addr]bool) netip.Addr {
-	first := subnet.Addr()
-	for range gateways(subnet) + 1 {
-		first = first.Next()
-	}
-	usable := func(a netip.Addr) bool {
-		return a.IsValid() && subnet.Contains(a) && !(a.Is4() && !subnet.Contains(a.Next()))
-	}
-	next := first
-	if a, err := netip.ParseAddr(after); err == nil && usable(a) && !a.Less(first) {
-		next = a.Next()
-	}
-	// One more than all that can be in the way, and the turn.
-	for range len(used) + 2 {
-		if !usable(next) {
-			next = first
-			if !usable(next) {
-				return netip.Addr{}
-			}
-		}
-		if !used[next] {
-			return next
-		}
-		next = next.Next()
-	}
-	return netip.Addr{}
 }

@@ -26,8 +26,6 @@ type Options struct {
 	// MaxBytes bounds the file, for tests of a full disk and for quotas;
 	// 0 = no bound.
 	MaxBytes int64
-	// SkipCheck leaves out the check of the whole file on open.
-	SkipCheck bool
 }
 
 // Journal is an open journal. It is safe for concurrent use.
@@ -64,6 +62,10 @@ func Open(path string, o Options) (*Journal, error) {
 	}
 	j := &Journal{path: path, now: o.Now, lock: lock, work: make(chan job), done: make(chan struct{}), closing: make(chan struct{})}
 	if err := j.open(o); err != nil {
+		if errors.Is(err, orchestrator.ErrUnknownOutcome) { // there is no record yet whose outcome could be unknown
+			cause := strings.TrimPrefix(err.Error(), orchestrator.ErrUnknownOutcome.Error()+": ")
+			err = fmt.Errorf("%w: %s; see that its directory has room and can be written", orchestrator.ErrUnavailable, cause)
+		}
 		return nil, errors.Join(err, j.release())
 	}
 	go j.writer()
@@ -171,7 +173,7 @@ func (j *Journal) open(o Options) error {
 		}
 	}
 	if !created {
-		if err := j.probe(!o.SkipCheck); err != nil {
+		if err := j.probe(); err != nil {
 			return err
 		}
 	}
@@ -207,9 +209,9 @@ func (j *Journal) openReader() (err error) {
 }
 
 // probe looks at an existing file without changing a byte of it: is it ours,
-// of a schema we know, and, with whole, undamaged from end to end? An empty
-// file is what a crash in the middle of the creation leaves.
-func (j *Journal) probe(whole bool) error {
+// of a schema we know, and undamaged from end to end? An empty file is what a
+// crash in the middle of the creation leaves.
+func (j *Journal) probe() error {
 	db, err := sql.Open("sqlite", j.dsn("ro"))
 	if err != nil {
 		return j.explain(err)
@@ -222,14 +224,12 @@ func (j *Journal) probe(whole bool) error {
 	if have > len(migrations()) {
 		return &VersionError{Path: j.path, Have: have, Max: len(migrations())}
 	}
-	if whole {
-		var answer string
-		if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&answer); err != nil {
-			return j.explain(err)
-		}
-		if answer != "ok" {
-			return &CorruptError{Path: j.path, Detail: answer}
-		}
+	var answer string
+	if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&answer); err != nil {
+		return j.explain(err)
+	}
+	if answer != "ok" {
+		return &CorruptError{Path: j.path, Detail: answer}
 	}
 	if have == 0 {
 		var tables int

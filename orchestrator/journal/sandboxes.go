@@ -72,8 +72,7 @@ const (
 // ReserveVMID returns an id between first and last, durably reserved for the
 // owner. It goes round from the last one given, so that an id that turned out
 // to be taken is not offered again at once, and leaves out ids of sandboxes
-// that are not destroyed and ids that were destroyed, reserved or found taken
-// within rest. ErrBusy when none is left.
+// that are not destroyed and ids that were destroyed or reserved within rest. ErrBusy when none is left.
 //
 // A crash after it leaves a reservation that lapses after rest.
 func (j *Journal) ReserveVMID(ctx context.Context, first, last orchestrator.VMID, rest time.Duration, owner orchestrator.SandboxID) (orchestrator.VMID, error) {
@@ -109,7 +108,7 @@ func (j *Journal) ReserveVMID(ctx context.Context, first, last orchestrator.VMID
 		if err := setCursor(ctx, tx, "vmid", int64(got)); err != nil {
 			return err
 		}
-		return j.putVMID(ctx, tx, got, string(owner), false)
+		return j.putVMID(ctx, tx, got, string(owner))
 	})
 	if err != nil {
 		return 0, err
@@ -117,21 +116,10 @@ func (j *Journal) ReserveVMID(ctx context.Context, first, last orchestrator.VMID
 	return got, nil
 }
 
-// MarkVMIDTaken notes that somebody else has the id, so that it is not offered
-// again before its rest is over.
-func (j *Journal) MarkVMIDTaken(ctx context.Context, id orchestrator.VMID) error {
-	if id < lowestVMID || id > highestVMID {
-		return fmt.Errorf("mark vm id %d as taken: no such id: %w", id, orchestrator.ErrDenied)
-	}
-	return j.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return j.putVMID(ctx, tx, id, "", true)
-	})
-}
-
-func (j *Journal) putVMID(ctx context.Context, tx *sql.Tx, id orchestrator.VMID, owner string, taken bool) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO vmids (vmid, owner, at, taken) VALUES (?,?,?,?)
-		ON CONFLICT (vmid) DO UPDATE SET owner = excluded.owner, at = excluded.at, taken = excluded.taken`,
-		int(id), owner, j.now().UnixNano(), taken)
+func (j *Journal) putVMID(ctx context.Context, tx *sql.Tx, id orchestrator.VMID, owner string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO vmids (vmid, owner, at, taken) VALUES (?,?,?,0)
+		ON CONFLICT (vmid) DO UPDATE SET owner = excluded.owner, at = excluded.at`,
+		int(id), owner, j.now().UnixNano())
 	return err
 }
 

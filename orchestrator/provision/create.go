@@ -26,25 +26,28 @@ func (p *Provisioner) Create(ctx context.Context, name string, template orchestr
 		ID: orchestrator.SandboxID(p.c.NewID()), Name: name, Template: template, Created: p.c.Now(),
 		VM: orchestrator.VMRef{Node: template.Node},
 	}
-	addr, err := p.c.Registry.ReserveAddress(ctx, p.c.Subnet, sb.ID)
-	if err != nil {
+	// On disk before anything is reserved for it, so that recovery gives back
+	// what a crash leaves.
+	if err := p.put(ctx, &sb, orchestrator.SandboxCreating, ""); err != nil {
 		return sb, fmt.Errorf("create sandbox %s: %w", name, err)
 	}
-	sb.Address = addr
 	if err := p.build(ctx, &sb); err != nil {
 		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", name, err))
 	}
-	return sb, p.put(ctx, &sb, orchestrator.SandboxReady, "")
+	return sb, nil
 }
 
-func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) error {
+func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) (err error) {
+	if sb.Address, err = p.c.Registry.ReserveAddress(ctx, p.c.Subnet, sb.ID); err != nil {
+		return err
+	}
 	if err := p.clone(ctx, sb); err != nil {
 		return err
 	}
 	if err := p.boot(ctx, sb); err != nil {
 		return err
 	}
-	return p.step("pristine", string(Pristine), func() error {
+	err = p.step("pristine", string(Pristine), func() error {
 		if _, err := p.c.Guest.Mark(ctx, *sb, string(Pristine)); err != nil {
 			return err
 		}
@@ -53,6 +56,10 @@ func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) error
 			Description: "savepoint: the sandbox as it was made",
 		})
 	})
+	if err != nil {
+		return err
+	}
+	return p.put(ctx, sb, orchestrator.SandboxReady, "")
 }
 
 // clone finds a free id and makes the VM.
@@ -122,8 +129,8 @@ func (p *Provisioner) undo(ctx context.Context, sb *orchestrator.Sandbox, cause 
 	cctx, cancel := detach(ctx)
 	defer cancel()
 	if err := p.remove(cctx, sb); err != nil {
-		reason := fmt.Sprintf("creation failed (%v) and so did its removal: %v", cause, err)
-		return errors.Join(cause, err, p.put(cctx, sb, orchestrator.SandboxQuarantined, reason))
+		reason := fmt.Sprintf("creation failed (%v) and so did its removal: %v; run savepoint sandbox destroy %s", cause, err, sb.Name)
+		return errors.Join(cause, err, p.quarantine(ctx, sb, reason))
 	}
 	return cause
 }

@@ -10,12 +10,22 @@ import (
 
 // Destroy stops and removes the sandbox's VM and frees its address. It is
 // safe to repeat: what is gone already is no error. ErrDenied means the VM
-// does not carry the sandbox as its owner; it is left alone.
+// does not carry the sandbox as its owner, or we lack the right; it is left
+// alone and the sandbox quarantined with the reason. After any other error the
+// sandbox stays "destroying" and Recover goes on.
 func (p *Provisioner) Destroy(ctx context.Context, sb orchestrator.Sandbox) error {
-	if err := p.remove(ctx, &sb); err != nil {
-		return fmt.Errorf("destroy sandbox %s: %w", sb.Name, err)
+	if sb.State == orchestrator.SandboxDestroyed {
+		return nil // its VM id may be somebody else's by now
 	}
-	return nil
+	err := p.remove(ctx, &sb)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("destroy sandbox %s: %w", sb.Name, err)
+	if errors.Is(err, orchestrator.ErrDenied) {
+		return errors.Join(err, p.quarantine(ctx, &sb, err.Error()+"; mend the cause and run savepoint sandbox destroy "+sb.Name))
+	}
+	return err
 }
 
 func (p *Provisioner) remove(ctx context.Context, sb *orchestrator.Sandbox) error {
@@ -28,10 +38,11 @@ func (p *Provisioner) remove(ctx context.Context, sb *orchestrator.Sandbox) erro
 			return err
 		}
 	}
-	if err := p.put(ctx, sb, orchestrator.SandboxDestroyed, sb.Reason); err != nil {
+	// Recovery looks at no sandbox that is destroyed: its address goes first.
+	if err := p.c.Registry.ReleaseAddress(ctx, sb.ID); err != nil {
 		return err
 	}
-	return p.c.Registry.ReleaseAddress(ctx, sb.ID)
+	return p.put(ctx, sb, orchestrator.SandboxDestroyed, sb.Reason)
 }
 
 func (p *Provisioner) removeVM(ctx context.Context, sb *orchestrator.Sandbox) error {
@@ -56,23 +67,37 @@ func (p *Provisioner) removeVM(ctx context.Context, sb *orchestrator.Sandbox) er
 	return p.c.Hypervisor.Destroy(ctx, vmRequest(*sb))
 }
 
-// Recover finishes what a crash left: sandboxes that were being made or
-// removed are removed. It returns those it touched; dryRun only names them.
-func (p *Provisioner) Recover(ctx context.Context, dryRun bool) ([]orchestrator.Sandbox, error) {
-	all, err := p.c.Registry.Sandboxes(ctx)
+// Unfinished returns the sandboxes whose creation or removal was interrupted.
+func Unfinished(ctx context.Context, r Registry) ([]orchestrator.Sandbox, error) {
+	all, err := r.Sandboxes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var touched []orchestrator.Sandbox
-	var errs []error
+	var left []orchestrator.Sandbox
 	for _, sb := range all {
-		if sb.State != orchestrator.SandboxCreating && sb.State != orchestrator.SandboxDestroying {
-			continue
-		}
-		touched = append(touched, sb)
-		if !dryRun {
-			errs = append(errs, p.Destroy(ctx, sb))
+		if sb.State == orchestrator.SandboxCreating || sb.State == orchestrator.SandboxDestroying {
+			left = append(left, sb)
 		}
 	}
-	return touched, errors.Join(errs...)
+	return left, nil
+}
+
+// Recover finishes what a crash left: the sandboxes that are Unfinished are
+// removed. It returns those it removed, as they were before, and the joined
+// errors of the others.
+func (p *Provisioner) Recover(ctx context.Context) ([]orchestrator.Sandbox, error) {
+	left, err := Unfinished(ctx, p.c.Registry)
+	if err != nil {
+		return nil, err
+	}
+	var removed []orchestrator.Sandbox
+	var errs []error
+	for _, sb := range left {
+		if err := p.Destroy(ctx, sb); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, sb)
+	}
+	return removed, errors.Join(errs...)
 }

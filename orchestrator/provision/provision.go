@@ -133,9 +133,17 @@ func (p *Provisioner) step(name, detail string, fn func() error) error {
 func (p *Provisioner) put(ctx context.Context, sb *orchestrator.Sandbox, s orchestrator.SandboxState, reason string) error {
 	sb.State, sb.Reason = s, reason
 	if err := p.c.Registry.PutSandbox(ctx, *sb); err != nil {
-		return fmt.Errorf("record sandbox %s as %s: %w", sb.Name, s, err)
+		return &orchestrator.JournalError{Cause: fmt.Errorf("record sandbox %s as %s: %w", sb.Name, s, err)}
 	}
 	return nil
+}
+
+// quarantine withholds the sandbox until an operator has looked. It has its own
+// time: what led here may have used all of ctx.
+func (p *Provisioner) quarantine(ctx context.Context, sb *orchestrator.Sandbox, reason string) error {
+	ctx, cancel := detach(ctx)
+	defer cancel()
+	return p.put(ctx, sb, orchestrator.SandboxQuarantined, reason)
 }
 
 func vmRequest(sb orchestrator.Sandbox) orchestrator.VMRequest {

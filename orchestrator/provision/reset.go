@@ -15,8 +15,9 @@ const maxSkew = time.Second
 // Reset returns the sandbox to the pristine snapshot and proves it. The caller
 // makes sure that no transaction is open in it. While it works, and when it is
 // interrupted, the sandbox is quarantined with the reason; it can be repeated.
-// Newer snapshots go first, newest first, because some storages restore only
-// the newest one.
+// The snapshots of transactions go first, newest first, because some storages
+// restore only the newest one. Snapshots that savepoint did not take are left
+// alone; where one is in the way the error is *NotLatestError.
 func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error {
 	if sb.State != orchestrator.SandboxReady && sb.State != orchestrator.SandboxQuarantined || sb.HostKey == "" {
 		return fmt.Errorf("reset sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
@@ -27,7 +28,8 @@ func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error 
 	p.c.Guest.Disconnect(sb.ID)
 	err := p.step("reset", string(Pristine), func() error { return p.restore(ctx, sb) })
 	if err != nil {
-		return fmt.Errorf("reset sandbox %s: %w", sb.Name, err)
+		err = fmt.Errorf("reset sandbox %s: %w", sb.Name, err)
+		return errors.Join(err, p.quarantine(ctx, &sb, err.Error()+"; mend the cause and run savepoint sandbox reset "+sb.Name))
 	}
 	return p.put(ctx, &sb, orchestrator.SandboxReady, "")
 }
@@ -48,6 +50,9 @@ func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox) erro
 		return fmt.Errorf("snapshot %s of %s: %w; destroy the sandbox and make it again", Pristine, sb.VM, orchestrator.ErrNotFound)
 	}
 	for i := len(list) - 1; i >= 0 && list[i].Name != Pristine; i-- {
+		if _, ours := orchestrator.TxOf(list[i].Name); !ours {
+			continue
+		}
 		if err := p.c.Snapshots.Delete(ctx, p.snapshot(sb, list[i].Name)); err != nil {
 			return err
 		}
@@ -76,12 +81,10 @@ func (p *Provisioner) prove(ctx context.Context, sb orchestrator.Sandbox) error 
 		return err
 	}
 	if skew := facts.Clock.Sub(p.c.Now()).Abs() - facts.RoundTrip; skew > maxSkew {
-		return fmt.Errorf("the guest's clock is off by %s after it was set: %w", skew, errClock)
+		return fmt.Errorf("the guest's clock is off by %s after it was set: %w", skew, orchestrator.ErrUnknownOutcome)
 	}
 	return nil
 }
-
-var errClock = errors.New("clock cannot be set")
 
 func (p *Provisioner) snapshot(sb orchestrator.Sandbox, name orchestrator.SnapshotName) orchestrator.SnapshotRequest {
 	return orchestrator.SnapshotRequest{Sandbox: sb.ID, VM: sb.VM, Name: name}

@@ -7,8 +7,8 @@ import (
 	"savepoint/orchestrator"
 )
 
-// Wake makes sure that the sandbox's VM runs and answers, starting it when it
-// is off (a node was restarted, say). A sandbox that is not Ready is refused
+// Wake makes sure that the sandbox's VM is ours and runs. It starts one that is
+// off (a node was restarted, say) and waits until its guest answers. A sandbox that is not Ready is refused
 // with ErrBusy and the reason.
 func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
 	if sb.State != orchestrator.SandboxReady {
@@ -37,5 +37,8 @@ func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
 		_, err := p.c.Guest.Inspect(bctx, sb)
 		return err
 	})
-	return explain(bctx, err)
+	if err != nil {
+		return fmt.Errorf("use sandbox %s: %w", sb.Name, explain(bctx, err))
+	}
+	return nil
 }

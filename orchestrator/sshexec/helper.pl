@@ -162,7 +162,7 @@ sub fork_ahead {
   $p{pid} = fork // do { my $e = $!; rmdir $p{leaf}; $! = $e; return };
   if ($p{pid} == 0) {
     close $p{$_} for qw(order in out err news);
-    my $why = eval { become($p{leaf}, $order, $in, $out, $err); 0 } // $@;
+    my $why = eval { become($p{leaf}, $order, $in, $out, $err); 0 } // cause($@);
     syswrite $news, $why;
     exit 97;
   }
@@ -336,7 +336,10 @@ sub durable {
   call('fsync', fileno $d) == 0 or die "sync $dir: $!";
 }
 
-sub attempt { my $do = shift; eval { $do->(); 1 } or do { my $e = $@; $e =~ s/ at \S+ line.*//s; frame('!', 'unavailable', $e) } }
+# cause is a message without where in this program it was raised.
+sub cause { my $e = shift; $e =~ s/ at (?:\S+|\(eval \d+\)) line \d+.*//s; $e }
+
+sub attempt { my $do = shift; eval { $do->(); 1 } or frame('!', 'unavailable', cause($@)) }
 
 sub prepare {
   my @keys = @_;

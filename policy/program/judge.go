@@ -224,7 +224,6 @@ func (j *Judge) generic(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Sp
 	for i, k := range list {
 		if k == Command {
 			u.Operands = p.operands[:i]
-			list = list[:i]
 			u.ReadOnly = spec.Alone == "read" && !changed && !p.odd
 			j.use(u)
 			if p.operands[i] == "-c" && i+1 < len(p.operands) {
@@ -369,8 +368,9 @@ func (j *Judge) operand(w *shell.Walker, sc *shell.Scope, u *Use, k Kind, v stri
 		return true
 	case Change:
 		return true
+	default: // Text, Digits, Command: no file, no code
+		return false
 	}
-	return false
 }
 
 // local judges a program that is not of the image: a script or binary that

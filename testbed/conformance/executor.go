@@ -138,7 +138,9 @@ func (s *executorSuite) streams(t *testing.T) {
 	streamed := &counter{sum: sha256.New()}
 	res = s.run(t, fmt.Sprintf("head -c %d /dev/zero", size), orchestrator.ExecRequest{Stdout: streamed, Limit: 1000})
 	zero := sha256.New()
-	io.CopyN(zero, zeros{}, size)
+	if _, err := io.CopyN(zero, zeros{}, size); err != nil {
+		t.Fatal(err)
+	}
 	if streamed.n != size || !bytes.Equal(streamed.sum.Sum(nil), zero.Sum(nil)) {
 		t.Errorf("10 MB of output: %d bytes were streamed, want %d zeros", streamed.n, size)
 	}

@@ -80,7 +80,11 @@ func Build(ctx context.Context, o Options) (Image, error) {
 	if img, ok := cached(dir, hash); ok {
 		return img, nil
 	}
-	if missing := Missing(); len(missing) > 0 {
+	missing, err := Missing()
+	if err != nil {
+		return Image{}, fmt.Errorf("build guest image: %w", err)
+	}
+	if len(missing) > 0 {
 		return Image{}, missingError(missing)
 	}
 	b := &build{recipe: r, opts: o, hash: hash}

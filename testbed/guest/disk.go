@@ -26,11 +26,13 @@ const (
 	rootAt   = bootAt + bootSize
 )
 
+const bootRecordName = "mbr.bin"
+
 // bootRecord is syslinux's first-stage code, at most 440 bytes.
 func bootRecord() ([]byte, error) {
 	var last error
-	for _, p := range []string{"/usr/lib/syslinux/mbr/mbr.bin", "/usr/lib/SYSLINUX/mbr.bin", "/usr/share/syslinux/mbr.bin"} {
-		data, err := os.ReadFile(p)
+	for _, dir := range []string{"/usr/lib/syslinux/mbr", "/usr/lib/SYSLINUX", "/usr/share/syslinux"} {
+		data, err := os.ReadFile(filepath.Join(dir, bootRecordName))
 		if err == nil && len(data) <= 440 {
 			return data, nil
 		}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,28 @@ func TestRecipeRefuses(t *testing.T) {
 	}
 	if _, err := (Options{}).recipe("book worm"); err == nil {
 		t.Error("release with a space: no error")
+	}
+}
+
+// What is missing is named with its Debian package and what it is for.
+func TestMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // nothing is installed
+	missing, err := Missing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Requirement{Need: "mcopy", Package: "mtools", Why: "fills the guest's boot partition"}
+	if !slices.Contains(missing, want) {
+		t.Errorf("missing %+v, want %+v among them", missing, want)
+	}
+	for _, r := range missing {
+		if r.Need == "gcc" || r.Why == "" {
+			t.Errorf("missing %+v", r)
+		}
+	}
+	text := missingError(missing).Error()
+	if !strings.Contains(text, "; install ") || !strings.Contains(text, "mtools") {
+		t.Errorf("error: %s", text)
 	}
 }
 

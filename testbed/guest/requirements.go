@@ -6,6 +6,8 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+
+	"savepoint/testbed/setup"
 )
 
 // Requirement is something that the host lacks.
@@ -18,40 +20,35 @@ type Requirement struct {
 	Why string
 }
 
-// tool is one program the build or the lab runs.
-type tool struct{ name, pkg, why string }
-
-// tools lists every program that Build and the QEMU backend run.
-func tools() []tool {
-	return []tool{
-		{"mmdebstrap", "mmdebstrap", "installs the guest's packages"},
-		{"mkfs.ext4", "e2fsprogs", "makes the guest's root file system"},
-		{"tar", "tar", "unpacks the guest's root file system"},
-		{"mformat", "mtools", "makes the guest's boot partition"},
-		{"mcopy", "mtools", "fills the guest's boot partition"},
-		{"syslinux", "syslinux", "makes the guest's disk bootable"},
-		{"qemu-img", "qemu-utils", "makes and changes disk images"},
-		{"qemu-system-x86_64", "qemu-system-x86", "runs the guests"},
-		{"unshare", "util-linux", "separates the build from the host"},
-	}
-}
-
 // Missing lists what this host lacks to build an image and run it; empty when
-// everything is there. It changes nothing.
-func Missing() []Requirement {
-	var out []Requirement
-	for _, t := range tools() {
-		if _, err := lookPath(t.name); err != nil {
-			out = append(out, Requirement{Need: t.name, Package: t.pkg, Why: t.why})
-		}
+// everything is there. It changes nothing. What is needed stands in the list of
+// package setup; of files it looks for the boot loader's only, as other systems
+// than Debian keep them elsewhere.
+func Missing() ([]Requirement, error) {
+	list, err := setup.Packages()
+	if err != nil {
+		return nil, err
 	}
-	if _, err := bootRecord(); err != nil {
-		out = append(out, Requirement{Need: "mbr.bin", Package: "syslinux-common", Why: "starts the guest's boot loader"})
+	var out []Requirement
+	for _, p := range list {
+		if p.Tier == setup.Test || p.Tier == setup.User && os.Geteuid() == 0 {
+			continue
+		}
+		var err error
+		switch {
+		case filepath.Base(p.Probe) == bootRecordName:
+			_, err = bootRecord()
+		case !filepath.IsAbs(p.Probe):
+			_, err = lookPath(p.Probe)
+		}
+		if err != nil {
+			out = append(out, Requirement{Need: filepath.Base(p.Probe), Package: p.Name, Why: p.Why})
+		}
 	}
 	if os.Geteuid() != 0 {
 		out = append(out, missingForUser()...)
 	}
-	return out
+	return out, nil
 }
 
 // Packages returns the Debian packages that mend reqs, each once, in order.
@@ -67,12 +64,9 @@ func Packages(reqs []Requirement) []string {
 	return out
 }
 
-// missingForUser checks what a build without root needs besides.
+// missingForUser checks what a build without root needs besides packages.
 func missingForUser() []Requirement {
 	var out []Requirement
-	if _, err := lookPath("newuidmap"); err != nil {
-		out = append(out, Requirement{Need: "newuidmap", Package: "uidmap", Why: "gives a build without root its own user ids"})
-	}
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {
 		name = u.Username

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,7 +58,7 @@ func parseTargets(text string) []aptSource {
 			index[key] = i
 			out = append(out, aptSource{URI: f[1], Suite: f[6], Codename: f[3]})
 		}
-		if !contains(out[i].Components, f[4]) {
+		if !slices.Contains(out[i].Components, f[4]) {
 			out[i].Components = append(out[i].Components, f[4])
 		}
 	}
@@ -159,15 +159,6 @@ func parseAptOptions(text string) []string {
 			}
 		}
 	}
-	sort.Strings(out)
+	slices.Sort(out)
 	return out
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }

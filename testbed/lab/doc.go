@@ -29,5 +29,6 @@
 //
 // One node, user-mode networks: a guest reaches nothing and is reached only
 // through the jump host. Credentials in status.json are good for this lab and
-// nothing else.
+// nothing else; they may do everything there, while savepoint.yaml has a token
+// with just the rights that savepoint needs.
 package lab

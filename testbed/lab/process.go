@@ -72,7 +72,7 @@ func Up(ctx context.Context, dir, exe string, args []string, say func(string)) (
 	if st, err = Read(dir); err != nil || st.Running {
 		return st, false, err
 	}
-	logFile, err := os.OpenFile(filepath.Join(dir, "lab.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	logFile, err := os.OpenFile(filepath.Join(dir, "lab.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return st, false, fmt.Errorf("start the lab: %w", err)
 	}
@@ -134,7 +134,7 @@ func Down(ctx context.Context, dir string) (was bool, err error) {
 		return was, err
 	}
 	if was {
-		if err := end(ctx, dir); err != nil {
+		if err := end(ctx, dir, downTime); err != nil {
 			return was, fmt.Errorf("stop the lab: %w", err)
 		}
 	}
@@ -144,8 +144,9 @@ func Down(ctx context.Context, dir string) (was bool, err error) {
 	return was, sweep(ctx, dir)
 }
 
-// end signals the process that holds the lock and waits for the lock.
-func end(ctx context.Context, dir string) error {
+// end signals the process that holds the lock and waits for the lock. It kills
+// a process that has not ended after patience.
+func end(ctx context.Context, dir string, patience time.Duration) error {
 	raw, err := os.ReadFile(processFile(dir))
 	if err != nil {
 		return fmt.Errorf("it runs but left no record of its pid: %w", err)
@@ -158,22 +159,22 @@ func end(ctx context.Context, dir string) error {
 	// signal cannot reach a later process with the same pid.
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return waitReleased(ctx, dir, -1)
+		return waitReleased(ctx, dir, -1, patience)
 	}
 	defer unix.Close(fd)
 	if start, err := startTime(p.PID); err != nil || start != p.Start {
-		return fmt.Errorf("the lock is held, but pid %d is not the lab's process", p.PID)
+		return fmt.Errorf("%s is held, but pid %d is not the process that was recorded; it is left alone: find the holder and end it", lockFile(dir), p.PID)
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}
-	return waitReleased(ctx, dir, fd)
+	return waitReleased(ctx, dir, fd, patience)
 }
 
-// waitReleased waits for the lock to be free and kills the process of fd when
-// its time is over.
-func waitReleased(ctx context.Context, dir string, fd int) error {
-	deadline := time.NewTimer(downTime)
+// waitReleased waits for the lock to be free and kills the process of fd, once,
+// when its time is over.
+func waitReleased(ctx context.Context, dir string, fd int, patience time.Duration) error {
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
@@ -191,6 +192,7 @@ func waitReleased(ctx context.Context, dir string, fd int) error {
 			if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
+			fd = -1
 			deadline.Reset(5 * time.Second)
 		case <-poll.C:
 		}

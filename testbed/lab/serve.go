@@ -39,7 +39,8 @@ const (
 	pool     = "savepoint"
 	storage  = "local"
 	bridge   = "vmbr0"
-	user     = "savepoint@pve"
+	user     = "savepoint@pve" // what savepoint itself uses, with the least rights
+	admin    = "admin@pve"     // for people and their programs, with all rights
 	token    = "lab"
 	jumpUser = "jump"
 )
@@ -61,14 +62,18 @@ func Serve(ctx context.Context, o Options) (err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the lab's directory: %w", err)
 	}
-	f, ok, err := lock(o.Dir)
+	f, ok, err := lockSoon(o.Dir, lockPatience)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return errors.New("another lab runs in " + o.Dir)
+		return errors.New("another lab runs, or is starting, in " + o.Dir)
 	}
 	defer f.Close()
+	// The status of an earlier lab would be taken for ours until we have one.
+	if err := os.Remove(statusFile(o.Dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the status of an earlier lab: %w", err)
+	}
 	if err := recordProcess(o.Dir); err != nil {
 		return fmt.Errorf("record the lab's process: %w", err)
 	}
@@ -142,7 +147,7 @@ func open(ctx context.Context, o Options, step func(string)) (l *lab, err error)
 	secrets := l.api.Credentials()
 	l.status = Status{
 		Running: true, APIURL: "https://" + listen.Addr().String(), CAFile: l.api.CAFile(),
-		TokenID: user + "!" + token, TokenSecret: secrets.Tokens[user+"!"+token].Reveal(),
+		TokenID: admin + "!" + token, TokenSecret: secrets.Tokens[admin+"!"+token].Reveal(),
 		User: access.Superuser, Password: secrets.Passwords[access.Superuser].Reveal(),
 		PVEVersion: l.api.Version(), Network: "user", Storage: "qcow2",
 		Nodes: []Node{{Name: NodeName, Online: true}}, StateDir: o.Dir, Accelerator: accel.Name, AcceleratorReason: accel.Reason,
@@ -177,19 +182,21 @@ func accelerator(ctx context.Context, o Options, step func(string)) (qemu.Accele
 
 func machinesDir(dir string) string { return filepath.Join(dir, "qemu") }
 
-// apiConfig gives the token exactly the rights that savepoint needs, so that
+// apiConfig gives savepoint's token exactly the rights that it needs, so that
 // the lab also shows that they are enough.
 func apiConfig(o Options, m *qemu.Machines, disks *qemu.Images) pve.Config {
 	version, agent := "9.2", "VM.GuestAgent.FileRead"
 	if o.Version == "8" {
 		version, agent = "8.4", "VM.Monitor"
 	}
-	full := user + "!" + token
 	return pve.Config{
 		Dir: filepath.Join(o.Dir, "pve"), Node: NodeName, Version: version,
 		Machines: m, Disks: disks, Pools: []string{pool}, Bridges: []string{bridge},
 		Storages: []pve.Storage{{ID: storage}},
-		Users:    []access.User{{ID: user, Tokens: []access.Token{{ID: token}}}},
+		Users: []access.User{
+			{ID: user, Tokens: []access.Token{{ID: token}}},
+			{ID: admin, Tokens: []access.Token{{ID: token, Shared: true}}},
+		},
 		Roles: map[string][]string{
 			"SavepointPool": {
 				"VM.Audit", "VM.Allocate", "VM.Clone", "VM.PowerMgmt", "VM.Snapshot",
@@ -199,7 +206,9 @@ func apiConfig(o Options, m *qemu.Machines, disks *qemu.Images) pve.Config {
 			"SavepointStorage": {"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit"},
 			"SavepointNetwork": {"SDN.Use"},
 		},
-		ACL: append(grant(user), grant(full)...), Logger: o.Log,
+		ACL: append(append(grant(user), grant(user+"!"+token)...),
+			access.Entry{Path: "/", Subject: admin, Role: "Administrator"}),
+		Logger: o.Log,
 	}
 }
 
@@ -227,7 +236,8 @@ func configFile(dir string) string { return filepath.Join(dir, "savepoint.yaml")
 func (l *lab) publish(o Options) error {
 	c := configs.Default(filepath.Join(o.Dir, "orchestrator"))
 	c.Cluster.URL, c.Cluster.CAFile = l.status.APIURL, l.status.CAFile
-	c.Cluster.TokenID, c.Cluster.TokenSecret = l.status.TokenID, configs.NewSecret(l.status.TokenSecret)
+	c.Cluster.TokenID = user + "!" + token
+	c.Cluster.TokenSecret = configs.NewSecret(l.api.Credentials().Tokens[c.Cluster.TokenID].Reveal())
 	c.Cluster.Nodes, c.Cluster.Pool, c.Cluster.Storage = []string{NodeName}, pool, storage
 	c.Cluster.VMIDFirst, c.Cluster.VMIDLast = 9000, 9999
 	c.Sandbox.Bridge, c.Sandbox.Subnet = bridge, subnet
@@ -265,46 +275,4 @@ func (r *reporter) close() {
 		_ = r.w.Close()
 		r.w = nil
 	}
-}
-
-// sweep ends the guests that a killed lab left.
-func sweep(ctx context.Context, dir string) error {
-	f, ok, err := lock(dir)
-	if err != nil || !ok {
-		return err
-	}
-	defer f.Close()
-	if _, err := os.Stat(machinesDir(dir)); err != nil {
-		return nil
-	}
-	images, err := qemu.NewImages("")
-	if err != nil {
-		return fmt.Errorf("end what the lab left: %w", err)
-	}
-	m, err := qemu.New(ctx, qemu.Config{Dir: machinesDir(dir), Images: images})
-	if err != nil {
-		return fmt.Errorf("end what the lab left: %w", err)
-	}
-	return m.Close()
-}
-
-// Purge removes the directory of a lab that is down.
-func Purge(dir string) error {
-	running, err := held(dir)
-	if err != nil {
-		return err
-	}
-	if running {
-		return errors.New("remove the lab's state: it runs; stop it first")
-	}
-	if _, err := os.Stat(statusFile(dir)); errors.Is(err, os.ErrNotExist) {
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
-			return nil
-		}
-		return fmt.Errorf("remove the lab's state: %s does not look like a lab's directory", dir)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove the lab's state: %w", err)
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ type Status struct {
 	Running     bool   `json:"running"`
 	APIURL      string `json:"api_url"`
 	CAFile      string `json:"ca_file"`
-	TokenID     string `json:"token_id"`
+	TokenID     string `json:"token_id"` // may do everything; savepoint.yaml has one with the least rights
 	TokenSecret string `json:"token_secret"`
 	User        string `json:"user"`
 	Password    string `json:"password"`
@@ -93,6 +94,28 @@ func lock(dir string) (f *os.File, ok bool, err error) {
 		return nil, false, fmt.Errorf("lock %s: %w", lockFile(dir), err)
 	}
 	return f, true, nil
+}
+
+// lockPatience is how long Serve tries: whoever looks whether a lab runs holds
+// the lock for a moment.
+const lockPatience = time.Second
+
+// lockSoon is lock for the lab itself, which a mere look must not turn away.
+func lockSoon(dir string, patience time.Duration) (f *os.File, ok bool, err error) {
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if f, ok, err = lock(dir); ok || err != nil {
+			return f, ok, err
+		}
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			return nil, false, nil
+		}
+	}
 }
 
 // held reports whether a lab process lives.

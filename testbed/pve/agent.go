@@ -214,7 +214,7 @@ func agentFileRead(c *call) (any, error) {
 	if err := c.demand("guest-file-open", map[string]any{"path": c.p.Str("file")}, &handle); err != nil {
 		return nil, err
 	}
-	defer c.ask("guest-file-close", map[string]any{"handle": handle})
+	defer func() { _, _ = c.ask("guest-file-close", map[string]any{"handle": handle}) }()
 	if at := c.p.Int("offset", 0); at > 0 {
 		seek := map[string]any{"handle": handle, "offset": at, "whence": "set"}
 		if err := c.demand("guest-file-seek", seek, nil); err != nil {

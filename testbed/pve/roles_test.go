@@ -16,7 +16,7 @@ import (
 	"savepoint/testbed/pve/memory"
 )
 
-// minimal is the role that the product asks for, and nothing else.
+// minimal is a role for what somebody does to his own VMs, and nothing else.
 func minimal(c *pve.Config) {
 	agent := []string{"VM.GuestAgent.Audit", "VM.GuestAgent.FileRead", "VM.GuestAgent.FileSystemMgmt", "VM.GuestAgent.Unrestricted"}
 	if strings.HasPrefix(c.Version, "8") {

@@ -61,6 +61,10 @@ func New(cfg Config) (_ *Server, err error) {
 			s.lock.Close()
 		}
 	}()
+	// Uploads that the last server did not come to the end of.
+	if err := os.RemoveAll(uploadDir(cfg.Dir)); err != nil {
+		return nil, fmt.Errorf("open api state: %w", err)
+	}
 	for _, st := range cfg.Storages {
 		if st, err = st.prepared(cfg.Dir, cfg.major()); err != nil {
 			return nil, err

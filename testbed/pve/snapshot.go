@@ -2,6 +2,7 @@ package pve
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,10 +249,29 @@ func (s *Server) freeze(w *task.Worker, vmid int, o options) (thaw func()) {
 		if !w.Alive() {
 			return // nobody is left to thaw them
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), s.cfg.AgentTimeout)
-		defer cancel()
-		if _, err := s.cfg.Machines.Agent(ctx, vmid, "guest-fsfreeze-thaw", nil); err != nil {
+		if err := s.thaw(context.WithoutCancel(w.Context()), vmid); err != nil {
 			w.Warn("unable to thaw guest fs - %v", err)
+		}
+	}
+}
+
+// thaw asks until the agent answers, for a while: a guest that stays frozen is
+// of no use to anybody, and an agent that froze it may still be busy.
+func (s *Server) thaw(ctx context.Context, vmid int) error {
+	ctx, cancel := context.WithTimeout(ctx, max(s.cfg.AgentTimeout, 10*time.Second))
+	defer cancel()
+	for {
+		short, done := context.WithTimeout(ctx, s.cfg.AgentTimeout)
+		_, err := s.cfg.Machines.Agent(short, vmid, "guest-fsfreeze-thaw", nil)
+		done()
+		var refused *AgentError
+		if err == nil || errors.As(err, &refused) || !s.cfg.Machines.Status(vmid).Running {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

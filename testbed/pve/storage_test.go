@@ -181,6 +181,23 @@ func TestUploadAndImport(t *testing.T) {
 	}
 }
 
+// An upload that its server did not live to finish is gone with the next one.
+func TestUploadOfAKilledServer(t *testing.T) {
+	left := ""
+	newNode(t, func(c *pve.Config) {
+		left = filepath.Join(c.Dir, "uploads", "pveupload-1")
+		if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("the half upload is still there: %v", err)
+	}
+}
+
 // F75: what belongs to nobody is listed, and can be removed; what is used cannot.
 func TestOrphanVolume(t *testing.T) {
 	n := newNode(t, nil)

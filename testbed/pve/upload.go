@@ -48,6 +48,10 @@ func (c *call) receiveUpload() error {
 			continue
 		}
 		c.p[uploadPart] = part.FileName()
+		if c.upload != "" {
+			os.Remove(c.upload) // a second file takes the place of the first
+			c.upload = ""
+		}
 		tmp, err := c.s.saveUpload(part)
 		if err != nil {
 			return err
@@ -56,9 +60,12 @@ func (c *call) receiveUpload() error {
 	}
 }
 
+// uploadDir is where uploads are until their task moves them.
+func uploadDir(dir string) string { return filepath.Join(dir, "uploads") }
+
 // saveUpload writes an upload next to where it will go, under a name of its own.
 func (s *Server) saveUpload(r io.Reader) (string, error) {
-	dir := filepath.Join(s.cfg.Dir, "uploads")
+	dir := uploadDir(s.cfg.Dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fail("upload failed: %w", err)
 	}

@@ -217,6 +217,36 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// F80: an agent that does not answer right after the snapshot is asked again
+// until the guest is thawed.
+func TestThawIsTriedAgain(t *testing.T) {
+	n := newNode(t, func(c *pve.Config) { c.AgentTimeout = 200 * time.Millisecond })
+	n.makeVM("100", "&agent=1")
+	n.run("POST", "/nodes/pve1/qemu/100/status/start", "")
+	thawed := make(chan bool, 10)
+	answer := func(command string, _ any) (any, error) {
+		if command == "guest-fsfreeze-thaw" {
+			thawed <- true
+		}
+		return map[string]any{}, nil
+	}
+	var back *time.Timer
+	n.mem.SetAgent(100, func(command string, args any) (any, error) {
+		if command == "guest-fsfreeze-freeze" {
+			n.mem.SetAgent(100, nil)
+			back = time.AfterFunc(500*time.Millisecond, func() { n.mem.SetAgent(100, answer) })
+		}
+		return answer(command, args)
+	})
+	if st := n.run("POST", "/nodes/pve1/qemu/100/snapshot", "snapname=s1"); st != "OK" {
+		t.Errorf("ended with %q", st)
+	}
+	back.Stop()
+	if len(thawed) != 1 {
+		t.Errorf("thawed %d times", len(thawed))
+	}
+}
+
 // Figures may be old, as on a real node: F52.
 func TestResourceLag(t *testing.T) {
 	var now atomic.Int64

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +78,9 @@ func Accel(ctx context.Context, p Probe) (Accelerator, error) {
 		p.Device = "/dev/kvm"
 	}
 	version, err := exec.CommandContext(ctx, p.QEMU, "--version").Output()
+	if ctx.Err() != nil {
+		return Accelerator{}, fmt.Errorf("probe kvm: %w", ctx.Err())
+	}
 	if err != nil {
 		return Accelerator{}, fmt.Errorf("find qemu: %w (%v); install qemu-system-x86", orchestrator.ErrUnavailable, err)
 	}
@@ -128,7 +130,7 @@ func (p Probe) key(version []byte) string {
 	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(data)) {
 			if strings.HasPrefix(line, "model name") || strings.HasPrefix(line, "flags") || strings.HasPrefix(line, "microcode") {
-				io.WriteString(h, line)
+				h.Write([]byte(line))
 			}
 			if strings.TrimSpace(line) == "" {
 				break // the other CPUs are the same
@@ -138,7 +140,8 @@ func (p Probe) key(version []byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// try starts the kernel under the accelerator and waits for its word.
+// try starts the kernel under the accelerator and waits for its word; powering
+// off may take long, and is not waited for.
 func (p Probe) try(ctx context.Context, a Accelerator) error {
 	ctx, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
@@ -148,11 +151,16 @@ func (p Probe) try(ctx context.Context, a Accelerator) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &limited{buf: &out, max: 64 << 10}, &limited{buf: &errs, max: 64 << 10}
+	cmd.Stdout = &limited{buf: &out, max: 64 << 10, seen: func() {
+		if strings.Contains(out.String(), probeWord) {
+			cancel()
+		}
+	}}
+	cmd.Stderr = &limited{buf: &errs, max: 64 << 10}
 	err := cmd.Run()
 	switch {
 	case strings.Contains(out.String(), probeWord):
-		return nil // powering off may take longer than the limit: it ran
+		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("%w for %v", errHung, p.Limit)
 	case err != nil:
@@ -162,15 +170,19 @@ func (p Probe) try(ctx context.Context, a Accelerator) error {
 	}
 }
 
-// limited keeps the first max bytes.
+// limited keeps the first max bytes; seen, when given, is told of each part.
 type limited struct {
-	buf *bytes.Buffer
-	max int
+	buf  *bytes.Buffer
+	max  int
+	seen func()
 }
 
 func (l *limited) Write(b []byte) (int, error) {
 	if room := l.max - l.buf.Len(); room > 0 {
 		l.buf.Write(b[:min(room, len(b))])
+		if l.seen != nil {
+			l.seen()
+		}
 	}
 	return len(b), nil
 }

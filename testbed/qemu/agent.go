@@ -53,7 +53,11 @@ func (a *agentChannel) call(ctx context.Context, command string, args any) (json
 	}
 	defer func() { a.turn <- struct{}{} }()
 
-	if err := a.synchronise(ctx); err != nil {
+	err := a.synchronise(ctx)
+	if err == nil && !a.sync { // the answer came as the patience ended
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
 		a.drop()
 		return nil, fmt.Errorf("guest agent %s: %w: the agent does not answer (%w)", command, orchestrator.ErrUnavailable, err)
 	}

@@ -25,6 +25,7 @@ type fakeAgent struct {
 	mute     bool
 	syncs    int
 	commands []string
+	shutdown func() // told of guest-shutdown, which is never answered
 	wg       sync.WaitGroup
 }
 
@@ -91,7 +92,8 @@ func (f *fakeAgent) serve(c net.Conn) {
 			out <- "{\"return\": {}}\n"
 		case "guest-file-read":
 			out <- `{"return": {"buf-b64": "` + strings.Repeat("A", 200<<10) + `"}}` + "\n"
-		case "guest-shutdown": // answers nothing
+		case "guest-shutdown":
+			f.shutdown()
 		default:
 			out <- `{"error": {"class": "CommandNotFound", "desc": "The command ` + m.Execute + ` has not been found"}}` + "\n"
 		}
@@ -99,7 +101,7 @@ func (f *fakeAgent) serve(c net.Conn) {
 }
 
 func newFakeChannel(t *testing.T, f *fakeAgent) *agentChannel {
-	a := newAgentChannel(f.dial, 50*time.Millisecond)
+	a := newAgentChannel(f.dial, time.Minute)
 	t.Cleanup(func() { a.close(); f.wg.Wait() })
 	return a
 }
@@ -150,23 +152,63 @@ func TestAgentSilence(t *testing.T) {
 	f := &fakeAgent{mute: true}
 	a := newFakeChannel(t, f)
 	ctx := context.Background()
+	a.patient = 50 * time.Millisecond
 	if _, err := a.call(ctx, "guest-ping", nil); !errors.Is(err, orchestrator.ErrUnavailable) || errors.Is(err, orchestrator.ErrUnknownOutcome) {
 		t.Errorf("silent agent: %v", err)
 	}
 	if len(f.commands) != 0 {
 		t.Errorf("commands sent to a silent agent: %v", f.commands)
 	}
-	f.mu.Lock()
-	f.mute = false
-	f.mu.Unlock()
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	a.patient = time.Minute
+	short, cancel := context.WithCancel(ctx)
 	defer cancel()
+	f.mu.Lock()
+	f.mute, f.shutdown = false, cancel
+	f.mu.Unlock()
 	if _, err := a.call(short, "guest-shutdown", nil); !errors.Is(err, orchestrator.ErrUnknownOutcome) {
 		t.Errorf("no answer: %v", err)
 	}
 	// The next call starts from a known state again.
 	if _, err := a.call(ctx, "guest-ping", nil); err != nil {
 		t.Errorf("after a lost answer: %v", err)
+	}
+}
+
+// lateConn gives an answer in the moment in which the caller's patience ends.
+type lateConn struct {
+	net.Conn
+	end func()
+}
+
+func (c lateConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.end()
+	}
+	return n, err
+}
+
+func (lateConn) SetDeadline(time.Time) error { return nil }
+
+// An agent that answers the synchronisation as the patience with it ends is one
+// that does not answer: nothing was asked of it.
+func TestAgentAnswersTooLate(t *testing.T) {
+	f := &fakeAgent{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a := newAgentChannel(func(ctx context.Context) (net.Conn, error) {
+		conn, err := f.dial(ctx)
+		return lateConn{conn, cancel}, err
+	}, time.Minute)
+	t.Cleanup(func() { a.close(); f.wg.Wait() })
+	if _, err := a.call(ctx, "guest-ping", nil); !errors.Is(err, orchestrator.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	if len(f.commands) != 0 {
+		t.Errorf("commands sent: %v", f.commands)
+	}
+	if _, err := a.call(t.Context(), "guest-ping", nil); err != nil {
+		t.Errorf("the next call: %v", err)
 	}
 }
 

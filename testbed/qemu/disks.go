@@ -86,7 +86,7 @@ func fresh(path string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk %s: %w", path, err)
 	}
-	return os.MkdirAll(filepath.Dir(path), 0o755)
+	return os.MkdirAll(filepath.Dir(path), 0o700)
 }
 
 // make runs fn for a temporary name and renames: a file under the final name
@@ -233,7 +233,7 @@ func (im *Images) ISO(ctx context.Context, d pve.Disk, label string, files map[s
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(d.Path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(d.Path), 0o700); err != nil {
 		return err
 	}
 	part := d.Path + ".part"

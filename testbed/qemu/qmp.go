@@ -78,7 +78,7 @@ func openQMP(ctx context.Context, conn net.Conn) (*qmp, error) {
 	c := &qmp{conn: conn, done: make(chan struct{}), pending: make(map[uint64]chan qmpMessage), watchers: make(map[*watcher]bool)}
 	go c.read(dec)
 	err := c.execute(ctx, "qmp_capabilities", nil, nil)
-	if !stop() && err == nil {
+	if !stop() { // closed for ctx, whatever the call made of that
 		err = ctx.Err()
 	}
 	if err != nil {

@@ -126,7 +126,7 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 			f.nodes[d] = append(f.nodes[d], tag)
 		}
 		f.jobs[id], f.failJob = f.failJob, ""
-		return "", "", []string{fmt.Sprintf(`{"event": "JOB_STATUS_CHANGE", "data": {"id": "other", "status": "concluded"}}`),
+		return "", "", []string{`{"event": "JOB_STATUS_CHANGE", "data": {"id": "other", "status": "concluded"}}`,
 			fmt.Sprintf(`{"event": "JOB_STATUS_CHANGE", "data": {"id": %q, "status": "running"}}`, id),
 			fmt.Sprintf(`{"event": "JOB_STATUS_CHANGE", "data": {"id": %q, "status": "concluded"}}`, id)}
 	case "query-jobs":

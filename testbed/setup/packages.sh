@@ -69,14 +69,15 @@ lists_fresh() {
 echo "Installing them with apt-get ..." >&2
 updated=no
 if ! lists_fresh; then
-  apt update
+  # One source of many that is down is no reason to give up.
+  apt update || echo "apt-get update reported problems (above); trying with what is known." >&2
   updated=yes
 fi
 # shellcheck disable=SC2086 # one word for each package
 if ! apt install -y --no-install-recommends $names; then
   # A package may have moved on since the lists were fetched.
   [ "$updated" = no ] || { echo "apt-get could not install them; its messages are above." >&2; exit 1; }
-  apt update
+  apt update || true
   apt install -y --no-install-recommends $names ||
     { echo "apt-get could not install them; its messages are above." >&2; exit 1; }
 fi

@@ -346,9 +346,8 @@ func runChmod(_ context.Context, p *proc, args []string) int {
 			return p.attributes("chmod", rest, func(n *node) { n.mode = n.mode.Type() | fs.FileMode(m)&fs.ModePerm })
 		}
 		var bits fs.FileMode
-		who, what, found := args[i], "", false
 		for _, op := range []string{"+", "-"} {
-			if who, what, found = strings.Cut(args[i], op); found {
+			if who, what, found := strings.Cut(args[i], op); found {
 				for _, c := range what {
 					bits |= map[rune]fs.FileMode{'r': 0o444, 'w': 0o222, 'x': 0o111}[c]
 				}

@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -133,5 +134,20 @@ func TestSecretIsRedacted(t *testing.T) {
 		if s.Reveal() != "hunter2" || strings.Contains(text, "hunter2") {
 			t.Errorf("secret shows in %s", text)
 		}
+	}
+}
+
+// No way of printing a secret shows it.
+func TestSecretsAreNotShown(t *testing.T) {
+	u := access.User{ID: "root@pam", Password: "hunter2", Tokens: []access.Token{{ID: "t", Secret: "hunter2"}}}
+	text, err := json.Marshal(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		text = fmt.Append(text, " ", fmt.Sprintf(verb, u))
+	}
+	if s := string(text); strings.Contains(s, "hunter2") || strings.Contains(s, fmt.Sprintf("%x", "hunter2")) {
+		t.Errorf("shown: %s", s)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 type Secret string
 
 func (Secret) String() string { return "redacted" }
+
+// Format keeps the secret out of every verb, also those that are no use for it.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "redacted") }
 
 // GoString keeps the secret out of %#v.
 func (Secret) GoString() string { return "redacted" }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,11 @@ func serve(t *testing.T, idle time.Duration, h httpd.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, l, idle, h)
+}
+
+func serveOn(t *testing.T, l net.Listener, idle time.Duration, h httpd.Handler) string {
+	t.Helper()
 	s := httpd.New(h, idle, time.Now)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
@@ -112,7 +118,7 @@ func TestReasonAndClose(t *testing.T) {
 }
 
 func TestKeepAliveAndIdle(t *testing.T) {
-	addr := serve(t, 200*time.Millisecond, echo)
+	addr := serve(t, 1500*time.Millisecond, echo)
 	_, body, c, br := talk(t, addr, "POST /a%20b?x=1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc")
 	if body != "POST /a%20b?x=1 abc" {
 		t.Errorf("body %q", body)
@@ -131,6 +137,31 @@ func TestKeepAliveAndIdle(t *testing.T) {
 	res, _, _, br = talk(t, addr, "GET / HTTP/1.0\r\n\r\n")
 	if _, err := br.ReadByte(); err != io.EOF || res.Proto != "HTTP/1.0" {
 		t.Errorf("HTTP/1.0: %v %v", res.Proto, err)
+	}
+}
+
+// short is a listener that is out of descriptors once.
+type short struct {
+	net.Listener
+	failed bool
+}
+
+func (l *short) Accept() (net.Conn, error) {
+	if !l.failed {
+		l.failed = true
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+func TestServeSurvivesABadMoment(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := serveOn(t, &short{Listener: l}, 5*time.Second, echo)
+	if _, body, _, _ := talk(t, addr, "GET /x HTTP/1.1\r\nConnection: close\r\n\r\n"); body != "GET /x? " {
+		t.Errorf("body %q", body)
 	}
 }
 

@@ -70,7 +70,15 @@ func (s *Server) Serve(l net.Listener) error {
 			if s.ctx.Err() != nil {
 				return ErrClosed
 			}
-			return fmt.Errorf("accept api connection: %w", err)
+			if errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("accept api connection: %w", err)
+			}
+			// Out of descriptors, most likely: let others finish.
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-s.ctx.Done():
+			}
+			continue
 		}
 		s.mu.Lock()
 		if s.closed {

@@ -178,6 +178,7 @@ func (p Param) checkScalar(s string) string {
 		typed = reNumber
 	case Boolean:
 		typed = reBoolean
+	default: // any text
 	}
 	if typed != nil && !typed.MatchString(s) {
 		return p.typeText("'" + s + "'")
