@@ -29,7 +29,11 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	interrupts := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup asks us to go on
+		interrupts = append(interrupts, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), interrupts...)
 	// A reader of our output that went away ("| tee", ended by the same Ctrl-C)
 	// must not end us in the middle of a rollback: writing then just fails.
 	// Caught, not ignored, so that programs we start do not inherit it.
