@@ -118,7 +118,7 @@ func TestOutcomeJSON(t *testing.T) {
 		l := boot(t, newWorld())
 		for spec, want := range map[string]string{
 			"echo hi > /workspace/x && echo out": `"state":"committed" "boundary":"workspace" "exit_code":0 "stdout":"out\n"`,
-			"rm -rf /":                           `"state":"denied" "boundary":"" "exit_code":null "stdout":""`,
+			"rm -rf /":                           `"state":"denied" "boundary":"none" "exit_code":null "stdout":""`,
 		} {
 			o, err := l.run(orchestrator.Spec{Command: spec})
 			if err != nil {

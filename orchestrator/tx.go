@@ -184,6 +184,9 @@ func (t *tx) outcome() Outcome {
 		Verdict: v.Verdict, Boundary: v.Boundary, Reason: v.Reason, Checks: v.Checks,
 		Timings: v.Timings, Snapshot: string(v.Snapshot), Interrupted: v.Interrupted,
 	}
+	if o.Boundary == "" { // denied before one was chosen
+		o.Boundary = BoundaryNone
+	}
 	if v.State == StateCommitting {
 		o.State = StateCommitted // what recovery will say
 	}

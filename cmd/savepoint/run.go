@@ -180,7 +180,7 @@ func (a *app) printOutcome(o orchestrator.Outcome) error {
 	}
 	st := a.style(a.err)
 	line := fmt.Sprintf("savepoint: %s (%s", paintState(st, o.State), o.Verdict.Decision)
-	if o.Boundary != "" {
+	if o.State != orchestrator.StateDenied {
 		line += ", boundary " + string(o.Boundary)
 	}
 	if o.ExitCode != nil {
