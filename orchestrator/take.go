@@ -215,7 +215,7 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 			return false, err // open: recovery goes on from what is on disk
 		}
 		switch c := class(err); {
-		case permanent(err), c == ErrNotFound, c == ErrExists, c == ErrDenied:
+		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
 			return false, t.impossible("drop", err)
 		}
 		t.progress(StepRollback, "waiting to try again", err)
