@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -225,6 +226,9 @@ func (d *demo) finish(down bool) error {
 	}
 	if down {
 		next = append([]string{"savepoint lab up"}, next...)
+	}
+	for i, n := range next { // as the reader called us
+		next[i] = os.Args[0] + strings.TrimPrefix(n, "savepoint")
 	}
 	total := time.Since(d.began)
 	if d.app.format != formatText {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -39,7 +40,7 @@ func (p *progress) say(format string, args ...any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.text, p.since = fmt.Sprintf(format, args...), time.Now()
+	p.text, p.since = strings.TrimSpace(fmt.Sprintf(format, args...)), time.Now()
 }
 
 func (p *progress) loop() {
@@ -69,6 +70,17 @@ func (p *progress) draw() {
 	}
 	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
 	p.shown = true
+}
+
+// note writes a line that stays, on anything.
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	fmt.Fprintln(p.w, text)
+	p.shown = false
 }
 
 // clear takes the line away, so that other output can be written.

@@ -31,8 +31,8 @@ func newRecover(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			stop := s.narrate()
-			defer stop()
+			p := s.narrate()
+			defer p.stop()
 			// What cannot be settled in one sandbox keeps no other from it.
 			left, berr := s.prov.Recover(ctx)
 			outcomes, terr := s.recoverAll(ctx)
@@ -40,7 +40,7 @@ func newRecover(a *app) *cobra.Command {
 			if terr == nil || ofOneSandbox(terr) {
 				_, cerr = s.engine.Collect(ctx)
 			}
-			stop()
+			p.stop()
 			return a.printRecovered(left, outcomes, errors.Join(berr, terr, cerr))
 		},
 	}

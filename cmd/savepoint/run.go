@@ -52,8 +52,8 @@ func newRun(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			stop := s.narrate()
-			defer stop()
+			p := s.narrate()
+			defer p.stop()
 			if err := s.wake(c.Context(), sb); err != nil {
 				return err
 			}
@@ -62,11 +62,11 @@ func newRun(a *app) *cobra.Command {
 				spec.Stdin = a.stdin
 			}
 			said := context.AfterFunc(c.Context(), func() {
-				fmt.Fprintln(a.err, "savepoint: interrupted; rolling back, please wait")
+				p.note("savepoint: interrupted; rolling back, please wait")
 			})
 			out, err := s.engine.Run(c.Context(), spec)
 			said()
-			stop()
+			p.stop()
 			if err != nil {
 				return a.runFailed(out, err)
 			}

@@ -38,7 +38,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer s.narrate()()
+			defer s.narrate().stop()
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {
 				return usagef("create sandbox %s: there is one already; choose another name or destroy it first", args[0])
 			}
@@ -115,7 +115,7 @@ func newSandboxReset(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer s.narrate()()
+			defer s.narrate().stop()
 			release, err := s.engine.Hold(ctx, sb, "reset")
 			if err != nil {
 				return err
@@ -146,7 +146,7 @@ func newSandboxDestroy(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer s.narrate()()
+			defer s.narrate().stop()
 			// One that is merely open is for recovery first, force or not: it
 			// could not be settled any more without its VM.
 			release, err := s.engine.Hold(ctx, sb, "destroy")

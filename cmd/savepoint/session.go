@@ -224,8 +224,8 @@ func (s *session) template(ctx context.Context) (proxmox.Template, error) {
 }
 
 // narrate shows the steps of a long operation on a terminal until the returned
-// func is called.
-func (s *session) narrate() func() {
+// progress is stopped.
+func (s *session) narrate() *progress {
 	p := newProgress(s.app.err)
 	s.onStep = func(st provision.Step) {
 		if !st.Done {
@@ -237,5 +237,5 @@ func (s *session) narrate() func() {
 			p.say("%s %s", e.Step, e.Detail)
 		}
 	}
-	return p.stop
+	return p
 }
