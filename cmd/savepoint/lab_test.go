@@ -58,6 +58,7 @@ func TestLab(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":        exits,
 			"interrupt":    interrupt,
+			"crash":        crash,
 			"kill-lab":     killLab,
 			"nothing-left": nothingLeft,
 		},

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 //	interrupt COMMAND...   interrupt it once its command runs in the guest; it has to
 //	                       end with 130; its stderr is in the file "err", or, with
 //	                       -unread first, a pipe that nobody reads any more
+//	crash COMMAND...       the same with SIGKILL
 //	exits CODE COMMAND...  run a command that has to end with this exit code
 func TestStories(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -98,6 +99,7 @@ func TestStories(t *testing.T) {
 			},
 			"await-running": awaitRunning,
 			"interrupt":     interrupt,
+			"crash":         crash,
 			"down":          func(ts *testscript.TestScript, neg bool, args []string) { of(ts).api.Close() },
 		},
 	})
@@ -116,9 +118,20 @@ func number(ts *testscript.TestScript, args []string) int {
 	return n
 }
 
-// interrupt runs a command, waits until the journal says that its transaction
-// is running, and sends it what Ctrl-C sends.
+// interrupt sends a running transaction what Ctrl-C sends.
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	signalRunning(ts, args, os.Interrupt, exitInterrupted)
+}
+
+// crash ends savepoint in the middle of a transaction, with no chance to do
+// anything about it.
+func crash(ts *testscript.TestScript, _ bool, args []string) {
+	signalRunning(ts, args, os.Kill, -1)
+}
+
+// signalRunning runs a command, waits until the journal says that its
+// transaction is running, signals it, and wants that exit code.
+func signalRunning(ts *testscript.TestScript, args []string, sig os.Signal, code int) {
 	unread := args[0] == "-unread"
 	if unread {
 		args = args[1:]
@@ -156,23 +169,23 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for sent := false; ; {
 		select {
 		case err := <-ended:
 			var exit *exec.ExitError
-			if !sent || !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
-				ts.Fatalf("interrupted: %v, ended: %v; want exit code %d\n%s", sent, err, exitInterrupted, ts.ReadFile("err"))
+			if !sent || !errors.As(err, &exit) || exit.ExitCode() != code {
+				ts.Fatalf("signalled: %v, ended: %v; want exit code %d\n%s", sent, err, code, ts.ReadFile("err"))
 			}
 			return
 		case <-deadline:
 			_ = cmd.Process.Kill()
 			<-ended
-			ts.Fatalf("it did not end; interrupted: %v\n%s", sent, ts.ReadFile("err"))
+			ts.Fatalf("it did not end; signalled: %v\n%s", sent, ts.ReadFile("err"))
 		case <-tick.C:
 			if !sent && running(file) {
 				sent = true
-				ts.Check(cmd.Process.Signal(os.Interrupt))
+				ts.Check(cmd.Process.Signal(sig))
 			}
 		}
 	}
