@@ -42,6 +42,7 @@ func TestLab(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "lab"),
 		RequireExplicitExec: true,
+		WorkdirRoot:         t.TempDir(), // removed also when only some scripts run
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("SAVEPOINT_CACHE", cache)

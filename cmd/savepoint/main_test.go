@@ -43,6 +43,7 @@ func TestStories(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
+		WorkdirRoot:         t.TempDir(), // removed also when only some scripts run
 		Setup: func(e *testscript.Env) error {
 			dir := filepath.Join(e.WorkDir, ".cluster")
 			if err := os.Mkdir(dir, 0o700); err != nil {
