@@ -28,9 +28,6 @@ func (d Decision) String() string {
 // MarshalText writes the word of String.
 func (d Decision) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// Stricter returns the stricter of the two decisions.
-func Stricter(a, b Decision) Decision { return min(a, b) }
-
 // User is the account in the guest that a command runs as.
 type User string
 

@@ -17,9 +17,6 @@ import (
 // zero value is not usable.
 type Identity struct{ signer ssh.Signer }
 
-// NewIdentity wraps a key that is already in memory.
-func NewIdentity(s ssh.Signer) Identity { return Identity{s} }
-
 // String returns the fingerprint.
 func (i Identity) String() string {
 	if i.signer == nil {

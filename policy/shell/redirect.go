@@ -106,9 +106,6 @@ func literal(text string) Stream {
 	return Stream{Known: true, Text: text, Fetched: Has(text, HoleFetched), Decoded: Has(text, HoleDecoded)}
 }
 
-// Literal is a stream whose text comes from the line.
-func Literal(text string) Stream { return literal(text) }
-
 // content is what is known of a file that is read.
 func (w *Walker) content(sc *Scope, path string) Stream {
 	if f, ok := sc.File(path); ok {
