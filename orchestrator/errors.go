@@ -58,16 +58,19 @@ type JournalError struct{ Cause error }
 func (e *JournalError) Error() string { return e.Cause.Error() }
 func (e *JournalError) Unwrap() error { return e.Cause }
 
-// StuckError says that a sandbox is withheld because a transaction in it is
-// stuck: an operator has to look first. It counts as ErrBusy.
+// StuckError says that a sandbox is withheld: a transaction in it is stuck, or
+// it is quarantined, and an operator has to look first. It counts as ErrBusy.
 type StuckError struct {
 	Sandbox string
-	Tx      TxID
+	Tx      TxID // "" when the sandbox itself is quarantined
 	Reason  string
 	Mend    string // what to do
 }
 
 func (e *StuckError) Error() string {
+	if e.Tx == "" {
+		return fmt.Sprintf("sandbox %s is quarantined (%s); %s", e.Sandbox, e.Reason, e.Mend)
+	}
 	return fmt.Sprintf("sandbox %s: transaction %s is stuck (%s); %s", e.Sandbox, e.Tx, e.Reason, e.Mend)
 }
 

@@ -8,15 +8,19 @@ import (
 )
 
 // Wake makes sure that the sandbox's VM is ours and runs. It starts one that is
-// off (a node was restarted, say) and waits until its guest answers. A sandbox that is not Ready is refused
-// with ErrBusy and the reason.
+// off (a node was restarted, say) and waits until its guest answers. A
+// quarantined sandbox is refused with *StuckError, one in the making or being
+// removed with ErrBusy.
 func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
-	if sb.State != orchestrator.SandboxReady {
-		reason := sb.Reason
-		if reason == "" {
-			reason = "run savepoint recover"
+	switch sb.State {
+	case orchestrator.SandboxReady:
+	case orchestrator.SandboxQuarantined:
+		return &orchestrator.StuckError{
+			Sandbox: sb.Name, Reason: sb.Reason,
+			Mend: "see savepoint sandbox show " + sb.Name,
 		}
-		return fmt.Errorf("use sandbox %s: it is %s: %w; %s", sb.Name, sb.State, orchestrator.ErrBusy, reason)
+	default:
+		return fmt.Errorf("use sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
 	}
 	status, err := p.c.Hypervisor.Status(ctx, sb.VM)
 	if err != nil {
