@@ -62,17 +62,6 @@ func (a *app) state() (string, error) {
 	return abs, nil
 }
 
-// cacheDir is where guest images are kept: they can always be built again.
-func (a *app) cacheDir() string {
-	if d := a.getenv("SAVEPOINT_CACHE"); d != "" {
-		return d
-	}
-	if d := a.getenv("XDG_CACHE_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "savepoint")
-	}
-	return filepath.Join(a.getenv("HOME"), ".cache", "savepoint")
-}
-
 // config reads the configuration. file overrides the usual search.
 func (a *app) config(file string, needCluster bool) (configs.Config, error) {
 	o := configs.LoadOptions{File: file, Env: a.lookup, SearchDefault: file == "", NeedCluster: needCluster, Flags: map[string]any{}}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"savepoint/testbed/guest"
 	"savepoint/testbed/lab"
 )
 
@@ -222,8 +223,12 @@ func newLabServe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cache, err := guest.CacheDir()
+			if err != nil {
+				return err
+			}
 			return lab.Serve(c.Context(), lab.Options{
-				Dir: labDir(state), Cache: a.cacheDir(), Version: f.version, Log: a.logger(a.err), Report: reportPipe(),
+				Dir: labDir(state), Cache: cache, Version: f.version, Log: a.logger(a.err), Report: reportPipe(),
 			})
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"savepoint/testbed/guest"
 	"savepoint/testbed/lab"
 )
 
@@ -31,13 +32,9 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := os.Getenv("SAVEPOINT_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "savepoint")
+	cache, err := guest.CacheDir()
+	if err != nil {
+		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "lab"),

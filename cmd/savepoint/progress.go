@@ -76,11 +76,16 @@ func (p *progress) draw() {
 func (p *progress) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.erase()
+	fmt.Fprintln(p.w, text)
+}
+
+// erase takes the line away. The caller holds mu.
+func (p *progress) erase() {
 	if p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
 	}
-	fmt.Fprintln(p.w, text)
-	p.shown = false
 }
 
 // clear takes the line away, so that other output can be written.
@@ -91,10 +96,7 @@ func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.text = ""
-	if p.shown {
-		fmt.Fprint(p.w, "\r\x1b[K")
-		p.shown = false
-	}
+	p.erase()
 }
 
 // stop ends the line for good. It may be called twice.

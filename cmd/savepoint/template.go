@@ -51,7 +51,11 @@ func newTemplateBuild(a *app) *cobra.Command {
 
 // buildTemplate makes the image and the template, or finds them made.
 func (s *session) buildTemplate(ctx context.Context, say func(string)) (proxmox.Template, error) {
-	img, err := guest.Build(ctx, guest.Options{CacheDir: s.app.cacheDir(), Progress: say})
+	cache, err := guest.CacheDir()
+	if err != nil {
+		return proxmox.Template{}, err
+	}
+	img, err := guest.Build(ctx, guest.Options{CacheDir: cache, Progress: say})
 	if err != nil {
 		return proxmox.Template{}, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -39,13 +38,9 @@ type real struct {
 func newReal(t *testing.T) *real {
 	lab(t)
 	ctx := within(t, 10*time.Minute)
-	cache := os.Getenv("SAVEPOINT_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "savepoint")
+	cache, err := guest.CacheDir()
+	if err != nil {
+		t.Fatal(err)
 	}
 	img, err := guest.Build(ctx, guest.Options{CacheDir: cache, Progress: func(s string) { t.Log(s) }})
 	if err != nil {

@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -14,14 +13,11 @@ func labCache(t *testing.T) string {
 	if os.Getenv("SAVEPOINT_LAB") != "1" {
 		t.Skip("needs mmdebstrap and the network: set SAVEPOINT_LAB=1")
 	}
-	if dir := os.Getenv("SAVEPOINT_CACHE"); dir != "" {
-		return dir
-	}
-	dir, err := os.UserCacheDir()
+	dir, err := CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "savepoint")
+	return dir
 }
 
 func TestLabBuildIsCached(t *testing.T) {

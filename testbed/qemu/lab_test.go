@@ -37,14 +37,12 @@ type lab struct {
 }
 
 func cacheDir(t *testing.T) string {
-	if dir := os.Getenv("SAVEPOINT_CACHE"); dir != "" {
-		return dir
-	}
-	dir, err := os.UserCacheDir()
+	t.Helper()
+	dir, err := guest.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "savepoint")
+	return dir
 }
 
 func newLab(t *testing.T) *lab {
