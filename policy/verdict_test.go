@@ -31,11 +31,18 @@ func TestGoldenVerdicts(t *testing.T) {
 	}
 }
 
-// golden reads the verdict table. Characters that would hide in the file are
+// golden reads the verdict tables. Characters that would hide in the file are
 // written as {U+XXXX}.
 func golden(t testing.TB) [][]string {
 	t.Helper()
-	list := rows(t, filepath.Join("testdata", "verdicts.tsv"))
+	files, err := filepath.Glob(filepath.Join("testdata", "verdicts", "*.tsv"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no verdict tables: %v", err)
+	}
+	var list [][]string
+	for _, f := range files {
+		list = append(list, rows(t, f)...)
+	}
 	for _, r := range list {
 		r[2] = named.ReplaceAllStringFunc(r[2], func(m string) string {
 			n, err := strconv.ParseUint(m[3:len(m)-1], 16, 32)
