@@ -26,14 +26,20 @@ var loadPolicy = sync.OnceValues(func() (*once, error) {
 
 type once struct {
 	policy *policy.Engine
-	known  sync.Map // policy.Request → policy.Verdict
+	known  sync.Map // command, account, profile and directory → policy.Verdict
 }
 
+func (o *once) Grantable(rule string) error { return o.policy.Grantable(rule) }
+
 func (o *once) Decide(r policy.Request) policy.Verdict {
-	if v, ok := o.known.Load(r); ok {
+	if len(r.Grants) > 0 {
+		return o.policy.Decide(r)
+	}
+	key := [4]string{r.Command, string(r.User), r.Profile, r.Dir}
+	if v, ok := o.known.Load(key); ok {
 		return v.(policy.Verdict)
 	}
 	v := o.policy.Decide(r)
-	o.known.Store(r, v)
+	o.known.Store(key, v)
 	return v
 }

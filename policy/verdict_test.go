@@ -55,4 +55,4 @@ func golden(t testing.TB) [][]string {
 	return list
 }
 
-var named = regexp.MustCompile(`\{U\+[0-9A-F]{4}\}`)
+var named = regexp.MustCompile(`\{U\+[0-9A-F]{4,6}\}`)

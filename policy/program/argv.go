@@ -20,7 +20,7 @@ type parsed struct {
 	options  []Option
 	operands []string
 	first    int      // index in the arguments of the first operand; len when none
-	loose    bool     // an argument may be an option or an operand: it is not known
+	loose    bool     // an argument may be an option, or more than one word: it is not known
 	rest     []string // the command that an option takes with all that follows
 	odd      bool     // an option is not in the table
 }
@@ -33,7 +33,7 @@ func (s *Spec) parse(args []string) parsed {
 		a := args[i]
 		switch {
 		case ended || a == "-" || a == "" || a[0] != '-':
-			if a != "" && !ended && unknownStart(a) {
+			if !ended && (unknownStart(a) || splits(a)) {
 				p.loose = true
 			}
 			if len(p.operands) == 0 {
@@ -53,15 +53,32 @@ func (s *Spec) parse(args []string) parsed {
 			}
 		case strings.HasPrefix(a, "--") || s.Single:
 			i = s.long(&p, args, i)
+			p.loose = p.loose || slotMayGrow(a, args[min(i, len(args)-1)])
 		default:
 			i = s.cluster(&p, args, i)
+			p.loose = p.loose || slotMayGrow(a, args[min(i, len(args)-1)])
 		}
 	}
 	return p
 }
 
+// slotMayGrow reports whether an option, or the value behind it, may turn out
+// to be several words, of which the second one is an option.
+func slotMayGrow(option, last string) bool {
+	return splits(option) || splits(last) || last != "" && (last[0] == shell.HoleStar || last[0] == shell.HoleChar)
+}
+
+// splits reports whether an argument may turn out to be several words: without
+// quotes the shell splits what a variable or a command gave.
+func splits(a string) bool {
+	return strings.ContainsAny(a, "\x02\x05\x06\x0e\x0f\x10")
+}
+
 // unknownStart reports whether an argument may turn out to begin with a dash.
 func unknownStart(a string) bool {
+	if a == "" {
+		return false
+	}
 	switch a[0] {
 	case shell.HoleText, shell.HoleMaybe, shell.HoleStar, shell.HoleChar, shell.HoleFields, shell.HoleDecoded, shell.HoleFetched, shell.HoleScript, shell.HoleOutput:
 		return true

@@ -1,25 +1,36 @@
 package program
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
 	"savepoint/policy/shell"
 )
 
+// awkSpawns is a loop without an end that starts something in the background.
+var awkSpawns = regexp.MustCompile(`(?:while\s*\(\s*[1-9]\d*\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*\bsystem\s*\([^)]*&\s*"`)
+
 // awk judges an awk program: print into a file or a pipe, system and getline
 // are what makes it more than a reader.
 func (j *Judge) awk(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	p := spec.parse(args)
 	u.Options, u.Operands = p.options, p.operands
-	u.ReadOnly = !p.odd && trusted(c.Argv[0])
+	u.ReadOnly = !p.odd && !p.loose && trusted(c.Argv[0])
 	var programs []string
-	fromFile := false
+	fromFile, inPlace := false, false
 	for _, o := range p.options {
 		switch o.Name {
-		case "-f", "--file", "-i", "--include", "-l", "--load", "-E", "--exec":
+		case "-i", "--include", "-l", "--load":
+			u.ReadOnly = false
+			inPlace = inPlace || o.Value == "inplace"
+		case "-f", "--file", "-E", "--exec":
 			u.ReadOnly, fromFile = false, true
-			if f := w.Content(sc, o.Value); f.Known {
+			f := w.Content(sc, o.Value)
+			if o.Value == "-" {
+				f = c.Stdin
+			}
+			if f.Known {
 				programs = append(programs, f.Text)
 			} else if f.Fetched || f.Decoded {
 				w.Run(sc, f, c.Span)
@@ -36,8 +47,30 @@ func (j *Judge) awk(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		programs, inputs = append(programs, inputs[0]), inputs[1:]
 	}
 	for _, in := range inputs {
-		u.Accesses = append(u.Accesses, Access{Action: Read, Path: sc.Path(in)})
+		a := Access{Action: Read, Path: sc.Path(in)}
+		if inPlace {
+			a.Action = Write
+		}
+		u.Accesses = append(u.Accesses, a)
 	}
+	commands := j.awkPrograms(w, sc, &u, programs)
+	j.use(u)
+	inner := sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{})
+	for _, cmd := range commands {
+		w.Source(inner, cmd, c.Span)
+	}
+	out := shell.Stream{Fetched: c.Stdin.Fetched, Decoded: decodes(u, c)}
+	if len(programs) == 1 {
+		if m := awkFront.FindStringSubmatch(programs[0]); m != nil {
+			out.Listing = pathsBelow(m[1])
+		}
+	}
+	return out
+}
+
+// awkPrograms notes what programs of awk write, and returns the commands that
+// they start.
+func (j *Judge) awkPrograms(w *shell.Walker, sc *shell.Scope, u *Use, programs []string) []string {
 	var commands []string
 	for _, prog := range programs {
 		a := scanAwk(prog)
@@ -52,19 +85,20 @@ func (j *Judge) awk(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		}
 		commands = append(commands, a.commands...)
 		if a.opaque {
-			w.Report(sc, FactCodeSpawn, u.Name, c.Span)
+			w.Report(sc, FactCodeSpawn, u.Name, u.Span)
+		}
+		if awkSpawns.MatchString(prog) {
+			w.Report(sc, shell.FactForkBomb, u.Name, u.Span)
 		}
 		if strings.Contains(prog, "/inet/") {
-			w.Report(sc, FactCodeNetwork, u.Name, c.Span)
+			w.Report(sc, FactCodeNetwork, u.Name, u.Span)
 		}
 	}
-	j.use(u)
-	inner := sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{})
-	for _, cmd := range commands {
-		w.Source(inner, cmd, c.Span)
-	}
-	return shell.Stream{Fetched: c.Stdin.Fetched, Decoded: decodes(u, c)}
+	return commands
 }
+
+// awkFront is a program that prints a field behind a text.
+var awkFront = regexp.MustCompile(`^\s*(?:NR\s*>\s*\d+\s*)?\{\s*printf?\s*\(?\s*"(/[^"%]*)(?:%s(?:\\n)?"\s*,|")\s*\$(?:\d+|NF)\s*\)?;?\s*\}\s*$`)
 
 type awkProgram struct {
 	writes   []string
@@ -76,8 +110,8 @@ type awkProgram struct {
 // scanAwk finds output redirections, pipes and system calls. Where a slash may
 // be a division or begin a regular expression, both readings count.
 func scanAwk(src string) awkProgram {
-	a := scanTokens(awkTokens(src, false))
-	b := scanTokens(awkTokens(src, true))
+	a := scanTokens(awkConstants(awkTokens(src, false)))
+	b := scanTokens(awkConstants(awkTokens(src, true)))
 	for _, c := range b.commands {
 		if !slices.Contains(a.commands, c) {
 			a.commands = append(a.commands, c)
@@ -90,6 +124,36 @@ func scanAwk(src string) awkProgram {
 	}
 	a.odd = a.odd || b.odd || b.opaque
 	return a
+}
+
+// awkConstants puts the text of a variable in its place when the program sets
+// it once, to one plain text.
+func awkConstants(toks []awkToken) []awkToken {
+	sets, value := map[string]int{}, map[string]string{}
+	for i, t := range toks {
+		switch {
+		case t.literal:
+		case t.text == "sub" || t.text == "gsub" || t.text == "split" || t.text == "in" || t.text == "function":
+			return toks // they change variables in other ways
+		case t.text == "getline" && i+1 < len(toks) && !toks[i+1].literal:
+			sets[toks[i+1].text]++
+		case i+2 < len(toks) && toks[i+1].text == "=" && !toks[i+1].literal && (toks[i+2].literal || toks[i+2].text != "="):
+			sets[t.text]++
+			if toks[i+2].literal && (i+3 == len(toks) || !toks[i+3].literal && strings.Contains("; } \n", toks[i+3].text)) {
+				value[t.text] = toks[i+2].text
+			}
+		}
+	}
+	if len(value) == 0 {
+		return toks
+	}
+	out := slices.Clone(toks)
+	for i, t := range toks {
+		if v, ok := value[t.text]; ok && !t.literal && sets[t.text] == 1 && wordByte(t.text[0]) && !(i+1 < len(toks) && strings.Contains("= + - * / % ^", toks[i+1].text) && !toks[i+1].literal) {
+			out[i] = awkToken{v, true}
+		}
+	}
+	return out
 }
 
 // scanTokens looks at operators; texts and regular expressions are tokens of

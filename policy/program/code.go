@@ -2,6 +2,8 @@ package program
 
 import (
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"savepoint/policy/shell"
@@ -18,7 +20,10 @@ const (
 // interpreter judges python, perl, node and their like.
 func (j *Judge) interpreter(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	p := spec.parse(args)
-	if len(p.operands) > 0 && (p.operands[0] == "eval" && u.Name == "deno") {
+	if u.Name == "bun" {
+		j.runs(w, sc, c, &u, args)
+	}
+	if len(p.operands) > 0 && p.operands[0] == "eval" && (u.Name == "deno" || u.Name == "crystal") {
 		p.options = append(p.options, Option{Name: "-e", Value: strings.Join(p.operands[1:], " "), Has: true, Known: true})
 		p.operands = p.operands[1:]
 	}
@@ -49,11 +54,17 @@ func (j *Judge) interpreter(w *shell.Walker, sc *shell.Scope, c shell.Call, spec
 		}
 		if o.Name == "-m" && o.Has {
 			inline = true
+			j.module(w, sc, c, &u, o.Value, afterModule(args, o.Value))
+		}
+		if o.Name == "-n" && u.Name == "perl" && evalsLines(p) {
+			w.Report(sc, shell.FactOpaque, u.Name, c.Span)
 		}
 	}
 	switch {
 	case inline:
-	case len(p.operands) > 0 && p.operands[0] != "-":
+	case len(p.operands) > 0 && strings.Contains(script(u.Name, p.operands), "://"):
+		w.Report(sc, shell.FactFetched, script(u.Name, p.operands), c.Span)
+	case len(p.operands) > 0 && p.operands[0] != "-" && !fromInput(u.Name, p.operands):
 		f := w.Content(sc, p.operands[0])
 		switch {
 		case f.Fetched, f.Decoded:
@@ -63,11 +74,74 @@ func (j *Judge) interpreter(w *shell.Walker, sc *shell.Scope, c shell.Call, spec
 		}
 	case c.Stdin.Known:
 		j.code(w, sc, &u, u.Name, c.Stdin.Text)
+	case (u.Name == "dc" || u.Name == "gnuplot") && !c.Stdin.Fetched && !c.Stdin.Decoded: // what they read is numbers, as a rule
 	case c.Stdin.Inherit || c.Stdin.File != "" && !c.Stdin.Fetched && !c.Stdin.Decoded:
 	default:
 		w.Run(sc, c.Stdin, c.Span)
 	}
 	return shell.Stream{}
+}
+
+// fromInput reports whether the code that bun or deno is told to run comes in
+// by standard input.
+func fromInput(name string, operands []string) bool {
+	return (name == "deno" || name == "bun") && operands[0] == "run" && slices.Contains(operands[1:], "-")
+}
+
+// script is the operand that names the code.
+func script(name string, operands []string) string {
+	if (name == "deno" || name == "bun") && operands[0] == "run" {
+		for _, o := range operands[1:] {
+			if !strings.HasPrefix(o, "-") {
+				return o
+			}
+		}
+	}
+	return operands[0]
+}
+
+// afterModule is what stands behind -m NAME: all of it is the module's.
+func afterModule(args []string, name string) []string {
+	for i, a := range args {
+		if a == name || strings.HasPrefix(a, "-") && strings.HasSuffix(a, "m"+name) {
+			return args[i+1:]
+		}
+	}
+	return nil
+}
+
+// module judges the modules of python that run code of the line.
+func (j *Judge) module(w *shell.Walker, sc *shell.Scope, c shell.Call, u *Use, name string, operands []string) {
+	switch name {
+	case "timeit", "trace", "pdb", "cProfile", "profile", "code", "runpy", "doctest", "asyncio":
+		for _, o := range operands {
+			switch {
+			case o == "/dev/stdin" || o == "-":
+				j.code(w, sc, u, u.Name, c.Stdin.Text)
+			case name == "timeit" || strings.ContainsAny(o, "(;!"):
+				j.code(w, sc, u, u.Name, o)
+			}
+		}
+		if c.Stdin.Known && len(operands) == 0 {
+			j.code(w, sc, u, u.Name, c.Stdin.Text)
+		}
+	case "zipfile", "tarfile":
+		if n := len(operands); n > 2 && (operands[0] == "-e" || operands[0] == "--extract") {
+			out := *u
+			out.Accesses = []Access{{Action: Write, Path: sc.Path(operands[n-1])}}
+			j.use(out)
+		}
+	}
+}
+
+// evalsLines reports whether the code runs every line of its input.
+func evalsLines(p parsed) bool {
+	for _, o := range p.options {
+		if o.kind == Code && bareEval.MatchString(o.Value) {
+			return true
+		}
+	}
+	return false
 }
 
 // version reports whether an interpreter is only asked for its version. The
@@ -87,27 +161,6 @@ func version(name string, p parsed) bool {
 	return false
 }
 
-// patterns are the words that matter in code, whatever the language.
-type patterns struct {
-	spawn, remove, network, decode, run, write, direct, list, fork, kill, stdin *regexp.Regexp
-}
-
-var words = patterns{
-	spawn:   regexp.MustCompile(`\b(?:os\.(?:system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawn)|subprocess|pty\.spawn|commands\.getoutput|system|exec|execl|execv|execvp|popen|qx|shell_exec|passthru|proc_open|child_process|execSync|spawnSync|execFileSync|spawn|execFile|Deno\.Command|Deno\.run|Bun\.spawn|Open3|IO\.popen|os\.execute|io\.popen|getattr|ProcessBuilder|Runtime\.getRuntime|System\.cmd|shell-command|call-process|start-process|syscmd|esyscmd|Process\.system|callCommand)\b|` + "`"),
-	remove:  regexp.MustCompile(`\b(?:rmtree|remove_tree|rmSync|rmdirSync|unlinkSync|unlink|rm_rf|rm_r|remove_entry|remove_dir|removeSync|removeAll|rmdir|os\.remove|os\.unlink|os\.removedirs|rimraf|FileUtils|Deno\.remove\w*|fs\.rm|shutil\.move|truncate|writeFileSync|chmodSync|os\.chmod|os\.rename|delete-directory|delete-file)\b`),
-	network: regexp.MustCompile(`\b(?:socket\.socket|create_connection|connect\(\(|TCPSocket|IO::Socket|fsockopen|net\.connect|net\.Socket|createConnection|requests\.(?:post|put|patch|delete)|urlopen\([^)]*data|method\s*[:=]\s*['"](?:POST|PUT|DELETE|PATCH)|http\.client|smtplib|ftplib|paramiko|require\(['"](?:net|dgram|tls)['"]\)|Net::(?:FTP|SMTP|SSH)|LWP::UserAgent|http\.server|SimpleHTTPServer|socketserver|httpx\.(?:post|put))`),
-	decode:  regexp.MustCompile(`\b(?:b64decode|b32decode|fromhex|unhexlify|a85decode|decode_base64|base64_decode|unpack|pack|atob|Buffer\.from|fromCharCode|chr|hex2bin|gzinflate|zlib\.decompress|rot13|codecs\.decode|marshal\.loads|pickle\.loads|str_rot13|strrev)\b`),
-	run:     regexp.MustCompile(`\b(?:exec|eval|compile|__import__|system|popen|Function|assert|importlib|getattr|create_function|instance_eval)\b|\bsubprocess\b|child_process`),
-	kill:    regexp.MustCompile(`\bkill\s*\(?\s*['"]?-?\w+['"]?\s*,\s*-1|\bkill\s*\(?\s*['"]?-?(?:9|KILL|SIGKILL|TERM|15)['"]?\s*,\s*1\b|(?:os\.kill|process\.kill|posix_kill)\(\s*-?1\b`),
-	stdin:   regexp.MustCompile(`/dev/stdin|sys\.stdin|STDIN\.read|php://stdin`),
-	// direct and list are calls whose first text is a command line, or whose
-	// list is an argument vector, for sure.
-	direct: regexp.MustCompile(`\b(?:os\.system|os\.popen|subprocess\.(?:run|call|check_output|check_call|Popen|getoutput|getstatusoutput)|shell_exec|passthru|execSync|(?:^|[\s;(])system)\s*\(?\s*(['"])`),
-	list:   regexp.MustCompile(`\b(?:subprocess\.(?:run|call|check_output|check_call|Popen)|s\.(?:run|call))\s*\(\s*\[([^\]]*)\]`),
-	fork:   regexp.MustCompile(`fork\s*(?:\(\))?\s*while|while\s*\(?\s*(?:True|true|1|:)?\s*\)?\s*[:{]?\s*(?:\w+\.)?fork|for\s*\(;;\)\s*\{?\s*fork|loop\s*\{?\s*fork|fork\s*while\s*(?:1|true|fork)`),
-	write:  regexp.MustCompile(`\bopen\s*\(?\s*['"][^'"]*['"]\s*,\s*['"][wax+]|writeFile|appendFile|file_put_contents|File\.write|\.write_text|open\s*\([^)]*['"]>|open\s*\(?\s*\$?\w+\s*,`),
-}
-
 // code judges text in a language other than the shell. It looks for programs
 // started with plain text, for the removal of paths, for connections, and for
 // text that is decoded and run; nothing here proves that code is harmless.
@@ -123,12 +176,19 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 		w.Report(sc, shell.FactOpaque, text, u.Span)
 		return
 	}
-	text = joined(text)
-	if words.network.MatchString(text) {
-		w.Report(sc, FactCodeNetwork, u.Name, u.Span)
+	if words.built.MatchString(text) {
+		w.Report(sc, FactCodeDecode, u.Name, u.Span) // a name put together from pieces
 	}
-	if words.decode.MatchString(text) && words.run.MatchString(text) {
+	text = folded(lang, text)
+	j.outside(w, sc, u, text)
+	if words.decode.MatchString(text) && (words.run.MatchString(text) || lang == "php" && strings.Contains(text, "assert(")) {
 		w.Report(sc, FactCodeDecode, u.Name, u.Span)
+	}
+	switch strings.TrimRight(lang, "0123456789.") {
+	case "python", "pypy", "ipython", "node", "nodejs", "bun", "deno", "ruby":
+		if evalUnknown.MatchString(text) && !evalFile.MatchString(text) {
+			w.Report(sc, shell.FactOpaque, u.Name, u.Span)
+		}
 	}
 	if words.fork.MatchString(text) {
 		w.Report(sc, shell.FactForkBomb, u.Name, u.Span)
@@ -136,13 +196,16 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 	if words.kill.MatchString(text) {
 		w.Report(sc, FactCodeKill, u.Name, u.Span)
 	}
-	if words.stdin.MatchString(text) && words.run.MatchString(text) {
+	if words.stdin.MatchString(text) && (words.run.MatchString(text) || loadsStdin.MatchString(text)) {
 		w.Report(sc, shell.FactOpaque, u.Name, u.Span)
 	}
 	literals := literalsOf(text)
 	for _, l := range literals {
-		if cmd := strings.Trim(strings.TrimSpace(l), "|"); cmd != strings.TrimSpace(l) && words.write.MatchString(text) {
+		if cmd := strings.Trim(strings.TrimSpace(l), "|"); cmd != strings.TrimSpace(l) && (words.write.MatchString(text) || words.spawn.MatchString(text)) {
 			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), cmd, u.Span) // a pipe that open starts
+			if words.shellPipe.MatchString(cmd) {
+				w.Report(sc, FactCodeSpawn, u.Name, u.Span) // what is printed into it is code
+			}
 		}
 	}
 	if words.spawn.MatchString(text) {
@@ -155,35 +218,8 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 	if lang == "m4" && strings.Contains(text, "syscmd") {
 		w.Report(sc, FactCodeSpawn, u.Name, u.Span) // its quotes are not plain texts
 	}
-	switch lang {
-	case "tclsh", "expect", "wish":
-		j.tentative++
-		for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
-			line = strings.TrimSpace(line)
-			line = strings.TrimPrefix(strings.TrimPrefix(line, "exec "), "spawn ")
-			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), line, u.Span)
-		}
-		j.tentative--
-	}
-	if words.remove.MatchString(text) || words.write.MatchString(text) {
-		action := Write
-		if words.remove.MatchString(text) {
-			action = Remove
-		}
-		touched := Use{Name: u.Name, Argv: u.Argv, Known: true, Span: u.Span, Via: append(sc.Via()[:len(sc.Via()):len(sc.Via())], u.Name)}
-		for _, l := range literals {
-			l = strings.TrimLeft(l, "+<> ")
-			if strings.HasPrefix(l, "/") || strings.HasPrefix(l, "~") {
-				if strings.HasPrefix(l, "~") {
-					l = sc.Home() + strings.TrimPrefix(l, "~")
-				}
-				touched.Accesses = append(touched.Accesses, Access{Action: action, Path: shell.Clean(strings.ReplaceAll(l, "*", "\x03"), ""), Tree: true})
-			}
-		}
-		if len(touched.Accesses) > 0 {
-			j.use(touched)
-		}
-	}
+	j.commandLines(w, sc, u, lang, text)
+	j.touched(sc, u, text, literals)
 }
 
 // spawned judges every text in the code that may be a command line, and every
@@ -196,7 +232,9 @@ func (j *Judge) spawned(w *shell.Walker, sc *shell.Scope, u *Use, text string, l
 		if strings.TrimSpace(l) == "" || len(l) > 8192 {
 			continue
 		}
-		w.Source(inner, l, u.Span)
+		if !bareWord(l) { // a guess of one word counts for nothing
+			w.Source(inner, l, u.Span)
+		}
 		if j.tentative < 3 && words.spawn.MatchString(l) && len(l) < len(text) {
 			j.spawned(w, sc, u, l, literalsOf(l)) // code in a text of the code
 		}
@@ -217,31 +255,14 @@ func (j *Judge) spawned(w *shell.Walker, sc *shell.Scope, u *Use, text string, l
 	}
 }
 
-// direct judges the commands that calls start for sure.
-func (j *Judge) direct(w *shell.Walker, sc *shell.Scope, u *Use, text string) {
-	inner := sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true})
-	for _, m := range words.direct.FindAllStringSubmatchIndex(text, 16) {
-		if list := literalsOf(text[m[2]:]); len(list) > 0 {
-			w.Source(inner, list[0], u.Span)
+// bareWord reports whether a text is one plain word.
+func bareWord(l string) bool {
+	for i := 0; i < len(l); i++ {
+		if !wordByte(l[i]) && l[i] != '-' && l[i] != '_' || l[i] == '$' {
+			return false
 		}
 	}
-	for _, m := range words.list.FindAllStringSubmatch(text, 16) {
-		if argv := literalsOf(m[1]); len(argv) > 0 && argv[0] != "" && strings.Count(m[1], ",") < len(argv) {
-			w.Exec(inner, shell.Call{Argv: argv, Stdin: shell.Stream{Known: true}, Span: u.Span})
-		}
-	}
-}
-
-var concatenation = regexp.MustCompile(`(['"])\s*[+.]\s*(['"])`)
-
-// joined removes the joints of texts that are put together from pieces.
-func joined(text string) string {
-	return concatenation.ReplaceAllStringFunc(text, func(m string) string {
-		if m[0] == m[len(m)-1] {
-			return ""
-		}
-		return m
-	})
+	return true
 }
 
 // literalsOf returns the texts inside quotes, backquotes, q() and qw(), as
@@ -302,9 +323,29 @@ func perlQuote(s string) (int, string) {
 	return n + 1 + end + 1, s[n+1 : n+1+end]
 }
 
+// unescapeLiteral resolves the escapes that languages have in common.
 func unescapeLiteral(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
-	return strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\'`, `'`, `\n`, "\n", `\t`, "\t", `\x20`, " ", `\x2f`, "/", `\57`, "/", `\x72`, "r", `\x6d`, "m", `\x2d`, "-").Replace(s)
+	return escape.ReplaceAllStringFunc(s, func(m string) string {
+		base, digits := 8, m[1:]
+		switch m[1] {
+		case 'n':
+			return "\n"
+		case 't':
+			return "\t"
+		case 'x', 'u', 'U':
+			base, digits = 16, strings.Trim(m[2:], "{}")
+		case '\\', '\'', '"':
+			return m[1:]
+		}
+		n, err := strconv.ParseUint(digits, base, 32)
+		if err != nil || n < 0x20 && n != '\n' && n != '\t' || n > 0x10ffff {
+			return m
+		}
+		return string(rune(n))
+	})
 }
+
+var escape = regexp.MustCompile(`\\(?:[nt\\'"]|x[0-9A-Fa-f]{2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]+\}|U[0-9A-Fa-f]{8}|[0-7]{1,3})`)

@@ -58,6 +58,9 @@ func (j *Judge) copy(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec,
 	}
 	if dest != "" {
 		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(dest)})
+		if u.Name == "cp" && len(sources) == 1 && sc.Path(sources[0]) == "/dev/null" {
+			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(dest)}) // nothing of it is left
+		}
 		if len(sources) == 1 {
 			target := dest
 			if strings.HasSuffix(dest, "/") || dest == "." {
@@ -99,6 +102,28 @@ func (j *Judge) tee(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	}
 	j.use(u)
 	return c.Stdin
+}
+
+// mode judges chmod and chown, whose first operand is the mode or the owner,
+// unless another file gives it, or a mode that takes something away stands
+// among the options.
+func (j *Judge) mode(sc *shell.Scope, spec *Spec, u Use, args []string) shell.Stream {
+	p := spec.parse(args)
+	u.Options, u.Operands = p.options, p.operands
+	paths := p.operands
+	taken := hasFlag(p, "--reference")
+	for _, o := range p.options {
+		taken = taken || u.Name == "chmod" && len(o.Name) == 2 && strings.IndexByte("rwxXstugo", o.Name[1]) >= 0
+	}
+	if !taken && len(paths) > 0 {
+		paths = paths[1:]
+	}
+	tree := hasFlag(p, "-R", "--recursive")
+	for _, o := range paths {
+		u.Accesses = append(u.Accesses, Access{Action: Mode, Path: sc.Path(o), Tree: tree})
+	}
+	j.use(u)
+	return shell.Stream{Known: true}
 }
 
 func (j *Judge) dd(sc *shell.Scope, u Use, args []string) shell.Stream {
@@ -237,7 +262,11 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		if d, ok := j.dir(spec, p.options); ok {
 			dir = d
 		}
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: shell.Clean(dir, inner.Cwd())})
+		into := shell.Clean(dir, inner.Cwd())
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: into})
+		if dir != "." && into != "/" {
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: into + "/\x01"})
+		}
 	}
 	if hasFlag(p, "--remove-files") {
 		for _, o := range p.operands {
@@ -245,6 +274,7 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		}
 	}
 	stdout := file.Value == "-" || !file.Has
+	j.unpacked(w, sc, c, p, inner, extract)
 	if stdout && create && !changed && !p.odd && !p.loose {
 		u.ReadOnly = true
 	}
@@ -253,6 +283,19 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	}
 	j.use(u)
 	return shell.Stream{Fetched: c.Stdin.Fetched && extract}
+}
+
+// unpacked notes that what an archive from the network holds is now a file, so
+// that running it unseen is told apart from running what was there.
+func (j *Judge) unpacked(w *shell.Walker, sc *shell.Scope, c shell.Call, p parsed, into *shell.Scope, extract bool) {
+	file, _ := p.given("-f", "--file")
+	from := c.Stdin
+	if file.Has && file.Value != "-" {
+		from = w.Content(sc, file.Value)
+	}
+	if d := into.Cwd(); extract && from.Fetched && d != "" && d != sc.Cwd() {
+		sc.Wrote(d+"/\x01", shell.Stream{Fetched: true})
+	}
 }
 
 // tarOld rewrites "xzf a.tgz" into "-x -z -f a.tgz".

@@ -68,18 +68,25 @@ func (j *Judge) handle(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spe
 	case "busybox":
 		return j.busybox(w, sc, c, u, args)
 	}
-	j.Report(shell.Fact{Kind: shell.FactParse, Target: "no handler " + spec.Handler, Span: c.Span})
-	return shell.Stream{}
+	return j.handleTool(w, sc, c, spec, u, args)
 }
 
 // shell judges sh, bash and their like: -c, a script, or standard input.
 func (j *Judge) shell(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '+' {
+		off := args[0]
 		args = args[1:] // +x switches an option off
+		if strings.ContainsAny(off, "oO") && len(args) > 0 {
+			args = args[1:] // its name
+		}
 	}
 	p := spec.parse(args)
 	for len(p.operands) > 0 && (p.operands[0] == "-" || len(p.operands[0]) > 1 && p.operands[0][0] == '+') {
-		q := spec.parse(p.operands[1:])
+		skip := 1
+		if strings.HasPrefix(p.operands[0], "+") && strings.ContainsAny(p.operands[0], "oO") {
+			skip = min(2, len(p.operands))
+		}
+		q := spec.parse(p.operands[skip:])
 		p.options, p.operands, p.odd = append(p.options, q.options...), q.operands, p.odd || q.odd
 	}
 	u.Options, u.Operands = p.options, p.operands
@@ -103,13 +110,21 @@ func (j *Judge) shell(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 		if len(p.operands) > 1 {
 			arg0, rest = p.operands[1], p.operands[2:]
 		}
-		return w.Source(sc.Fresh(u.Name, arg0, rest).WithStdin(c.Stdin), p.operands[0], c.Span)
+		return w.Source(started(sc.Fresh(u.Name, arg0, rest), &p).WithStdin(c.Stdin), p.operands[0], c.Span)
 	case len(p.operands) > 0 && !stdinOption(p):
-		inner := sc.Fresh(u.Name, p.operands[0], p.operands[1:])
+		inner := started(sc.Fresh(u.Name, p.operands[0], p.operands[1:]), &p)
 		return w.Run(inner, w.Content(sc, p.operands[0]), c.Span)
 	default:
-		return w.Run(sc.Fresh(u.Name, u.Name, p.operands), c.Stdin, c.Span)
+		return w.Run(started(sc.Fresh(u.Name, u.Name, p.operands), &p), c.Stdin, c.Span)
 	}
+}
+
+// started is a new shell with the options of its command line, such as -a.
+func started(inner *shell.Scope, p *parsed) *shell.Scope {
+	for _, o := range p.options {
+		inner.Option(o.Name, o.Value)
+	}
+	return inner
 }
 
 func stdinOption(p parsed) bool { _, ok := p.given("-s"); return ok }
@@ -144,12 +159,19 @@ func (j *Judge) env(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		rest = rest[1:]
 	}
 	u.Operands = p.operands[:len(p.operands)-len(rest)]
+	if hasFlag(p, "-e", "--edit") && u.Name == "sudo" {
+		for _, f := range rest {
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(f)})
+		}
+		j.use(u)
+		return shell.Stream{}
+	}
 	if p.odd {
 		j.guess(w, inner, c, u.Name, args)
 	}
 	u.ReadOnly = spec.Alone == "read" && !p.odd && !changed && !j.options(w, sc, &u, p.options)
 	if u.Name == "env" && len(rest) > 0 {
-		u.ReadOnly = !p.odd
+		u.ReadOnly = !p.odd && j.plainFront(w, sc, c, args[:p.first])
 	}
 	j.use(u)
 	if len(rest) == 0 {
@@ -177,9 +199,8 @@ func (j *Judge) su(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u
 	if _, ok := p.given("-u"); ok && u.Name == "runuser" && len(p.operands) > 0 {
 		return w.Exec(sc.Under(u.Name), shell.Call{Argv: p.operands, Stdin: c.Stdin, Span: c.Span})
 	}
-	if u.Name == "sg" {
-		j.guess(w, sc, c, u.Name, args)
-		return shell.Stream{}
+	if u.Name == "sg" && len(p.operands) > 1 && !slices.Contains([]string{"run", "scan", "test", "new", "lsp"}, p.operands[0]) { // those are of ast-grep
+		return w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(c.Stdin), p.operands[1], c.Span)
 	}
 	if !c.Stdin.Inherit {
 		return w.Run(sc.Fresh(u.Name, "sh", nil), c.Stdin, c.Span)
@@ -195,7 +216,7 @@ func (j *Judge) xargs(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 	if p.odd {
 		j.guess(w, sc, c, u.Name, args)
 	}
-	u.ReadOnly = !p.odd && !changed
+	u.ReadOnly = !p.odd && !changed && j.plainFront(w, sc, c, args[:p.first])
 	j.use(u)
 	argv := p.operands
 	if len(argv) == 0 {
@@ -218,6 +239,11 @@ func (j *Judge) xargs(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 		added = []string{string(shell.HoleDecoded)}
 	case len(s.Listing) > 0:
 		added = s.Listing
+		if n, one := p.given("-n", "--max-args", "-L", "--max-lines", "-l"); len(added) == 1 && (!one || n.Value != "1") {
+			added = []string{added[0], added[0]} // a second file is where some write
+		}
+	case s.Plain:
+		added = []string{string(shell.HoleText)}
 	default:
 		added = []string{string(shell.HoleOutput)}
 	}
@@ -264,69 +290,4 @@ func xargsItems(text string, p parsed) []string {
 	return strings.FieldsFunc(strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(text), func(r rune) bool {
 		return r == ' ' || r == '\n' || r == '\t' || r == 0xe000
 	})
-}
-
-// find judges actions, and what it lists.
-func (j *Judge) find(w *shell.Walker, sc *shell.Scope, c shell.Call, u Use, args []string) shell.Stream {
-	i := 0
-	for i < len(args) && (args[i] == "-H" || args[i] == "-L" || args[i] == "-P" || strings.HasPrefix(args[i], "-O") || args[i] == "-D") {
-		if args[i] == "-D" {
-			i++
-		}
-		i++
-	}
-	var roots []string
-	for i < len(args) && (args[i] == "" || args[i][0] != '-') && args[i] != "(" && args[i] != "!" && args[i] != ")" && args[i] != "," {
-		roots = append(roots, args[i])
-		i++
-	}
-	if len(roots) == 0 {
-		roots = []string{"."}
-	}
-	u.Operands = roots
-	e := findExpr(args[min(i, len(args)):])
-	for _, r := range roots {
-		if r != "" && unknownStart(r) && r[0] != shell.HoleMaybe && r[0] != shell.HoleText {
-			e.odd = true // it may turn out to be an action
-		}
-		u.Accesses = append(u.Accesses, Access{Action: Read, Path: sc.Path(r)})
-	}
-	u.ReadOnly = !e.odd
-	for _, o := range e.options {
-		u.Options = append(u.Options, Option{Name: o, Known: true})
-	}
-	targets := make([]string, len(roots))
-	for n, r := range roots {
-		targets[n] = e.target(r, sc)
-	}
-	for _, f := range e.writes {
-		u.ReadOnly = false
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(f)})
-	}
-	if e.delete {
-		u.ReadOnly = false
-		for _, t := range targets {
-			u.Accesses = append(u.Accesses, Access{Action: Remove, Path: sc.Path(t), Tree: !e.narrow})
-		}
-	}
-	j.use(u)
-	for _, cmd := range e.commands {
-		inner := sc.Under("find")
-		if cmd.dir {
-			inner = inner.In("")
-		}
-		used := false
-		for _, t := range targets {
-			argv := make([]string, len(cmd.argv))
-			for n, a := range cmd.argv {
-				used = used || strings.Contains(a, "{}")
-				argv[n] = strings.ReplaceAll(a, "{}", t)
-			}
-			w.Exec(inner, shell.Call{Argv: argv, Stdin: shell.Stream{Known: true}, Span: c.Span})
-			if !used {
-				break
-			}
-		}
-	}
-	return shell.Stream{Listing: targets}
 }

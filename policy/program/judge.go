@@ -7,56 +7,14 @@ import (
 	"savepoint/policy/shell"
 )
 
-// Access is one thing a program does to one target.
-type Access struct {
-	Action Action
-	Path   string // canonical as far as known; may hold holes
-	Tree   bool   // all below it too
-}
-
-// Action is what is done to a target.
-type Action string
-
-// The actions.
-const (
-	Read   Action = "read"
-	Write  Action = "write"
-	Remove Action = "delete"
-	Mode   Action = "perms"
-	Fetch  Action = "fetch" // a request that carries nothing out
-	Upload Action = "send"  // data leaves, or something outside changes
-	Start  Action = "run"   // the file is executed
-)
-
-// Use is one program as it would run.
-type Use struct {
-	Name      string // without its directory
-	Sub       []string
-	Argv      []string
-	Options   []Option
-	Operands  []string
-	Accesses  []Access
-	ReadOnly  bool   // proved
-	Known     bool   // in the tables
-	Parsed    bool   // Options come from a table
-	Tentative bool   // only a guess that this is a command at all
-	Hardened  string // the form that is read-only, when the given one is not
-	Span      shell.Span
-	Via       []string
-	Stdin     shell.Stream
-}
-
-// Sink receives what the judge finds, in order.
-type Sink interface {
-	Use(u Use)
-	Fact(f shell.Fact)
-}
-
 // Judge is the shell.Host that knows the tables. It is used for one text.
 type Judge struct {
 	tables    *Tables
 	sink      Sink
 	tentative int
+	lenient   int               // text is judged that may be a part of a command only
+	aliases   map[string]string // of git, as the text sets them
+	aliasing  int               // aliases that are being judged
 }
 
 // NewJudge returns a judge that reports to the sink.
@@ -64,7 +22,7 @@ func NewJudge(t *Tables, sink Sink) *Judge { return &Judge{tables: t, sink: sink
 
 // Report passes a fact on, unless only a guess led to it.
 func (j *Judge) Report(f shell.Fact) {
-	if j.tentative == 0 {
+	if j.tentative == 0 && !(j.lenient > 0 && f.Kind == shell.FactParse) {
 		j.sink.Fact(f)
 	}
 }
@@ -85,7 +43,17 @@ func (j *Judge) redirect(w *shell.Walker, sc *shell.Scope, name string, a Action
 		Name: name, Argv: []string{name, path}, Operands: []string{path}, Known: true,
 		ReadOnly: a == Read || sinkhole(clean),
 		Accesses: []Access{{Action: a, Path: clean}}, Via: sc.Via(), Span: w.Here(), Tentative: j.tentative > 0,
+		Reach: probe(w, clean),
 	})
+}
+
+// probe reports whether a redirection opens a port of this machine for a
+// command that says only what the line holds.
+func probe(w *shell.Walker, path string) string {
+	if loopDevice.MatchString(path) && !engineDoor.MatchString(strings.ReplaceAll(path, "/", ":")) && w.Says() {
+		return Here
+	}
+	return ""
 }
 
 // sinkhole reports whether writing to the path changes nothing.
@@ -114,33 +82,57 @@ func trusted(word string) bool {
 	return false
 }
 
+// Trusted reports whether the command word names a program of the image, not a
+// file that the command may have made.
+func Trusted(word string) bool { return trusted(word) }
+
+// described finds the table of a program, also by the family of its name or
+// without the version behind it, and the name that the table is for.
+func (j *Judge) described(word, name string) (*Spec, string) {
+	if spec := j.tables.specs[name]; spec != nil {
+		return spec, name
+	}
+	if i := strings.IndexByte(name, '.'); i > 0 && trusted(word) {
+		if spec := j.tables.specs[name[:i]+".*"]; spec != nil {
+			return spec, name
+		}
+	}
+	base := strings.TrimRight(name, "0123456789.-")
+	if spec := j.tables.specs[base]; base != name && spec != nil && spec.Handler == "interpreter" {
+		return spec, base // such as python3.12
+	}
+	return nil, name
+}
+
 // Run judges one program.
 func (j *Judge) Run(w *shell.Walker, sc *shell.Scope, c shell.Call) shell.Stream {
 	name := shell.Name(c.Argv[0])
-	spec := j.tables.specs[name]
-	if spec == nil {
-		if i := strings.IndexByte(name, '.'); i > 0 && trusted(c.Argv[0]) {
-			spec = j.tables.specs[name[:i]+".*"]
-		}
-	}
 	if !trusted(c.Argv[0]) {
 		if out, ok := j.local(w, sc, c); ok {
 			return out
 		}
 	}
-	called := name
-	if spec == nil {
-		if base := strings.TrimRight(name, "0123456789.-"); base != name && j.tables.specs[base] != nil && j.tables.specs[base].Handler == "interpreter" {
-			spec, called = j.tables.specs[base], base // such as python3.12
-		}
-	}
+	c = j.around(w, sc, c, name)
+	spec, called := j.described(c.Argv[0], name)
 	if spec == nil {
 		j.unknown(w, sc, c, name)
 		return shell.Stream{Fetched: c.Stdin.Fetched, Decoded: c.Stdin.Decoded || c.Stdin.Known && c.Stdin.Text != ""}
 	}
-	u := Use{Name: called, Argv: c.Argv, Span: c.Span, Via: sc.Via(), Known: true, Stdin: c.Stdin}
+	u := Use{Name: called, Argv: c.Argv, Span: c.Span, Via: sc.Via(), Known: true, Stdin: c.Stdin, Reach: reach(sc, c, called)}
+	if _, sure := printsHelp(called, c.Argv[1:]); sure && trusted(c.Argv[0]) {
+		u.ReadOnly, u.Prints, u.Reach = true, true, ""
+		j.use(u)
+		return shell.Stream{}
+	}
 	if help(c.Argv) && trusted(c.Argv[0]) {
+		u.Reach = "" // it only reads
 		u.ReadOnly, u.Options = true, []Option{{Name: c.Argv[len(c.Argv)-1], Known: true}}
+		if name == "go" { // else it starts the tool chain that the project names
+			u.ReadOnly = false
+			if len(c.Env) == 0 {
+				u.Hardened = "GOTOOLCHAIN=local go version"
+			}
+		}
 		j.use(u)
 		return shell.Stream{}
 	}
@@ -171,28 +163,26 @@ func (j *Judge) Run(w *shell.Walker, sc *shell.Scope, c shell.Call) shell.Stream
 	return j.apply(w, sc, c, spec, u, args)
 }
 
-// help reports whether the only argument asks for help or the version.
-func help(argv []string) bool {
-	switch len(argv) {
-	case 2:
-		switch argv[1] {
-		case "--help", "--version":
-			return true
-		case "version":
-			switch argv[0] {
-			case "go", "terraform", "tofu", "helm", "hugo", "buf", "kustomize":
-				return true
-			}
-		case "-V", "-v", "-version":
-			switch argv[0] {
-			case "node", "npm", "java", "javac", "gcc", "cargo", "rustc", "nginx", "pip", "pip3", "ssh":
-				return argv[0] != "pip" && argv[0] != "pip3" || argv[1] == "-V"
-			}
+// around judges what does not depend on the table of a program: code that an
+// argument holds, where its requests go, and whether the line has just fetched
+// it. It returns the call with the place of a database that variables name.
+func (j *Judge) around(w *shell.Walker, sc *shell.Scope, c shell.Call, name string) shell.Call {
+	j.argumentCode(w, sc, c, name)
+	for _, a := range c.Argv[1:] {
+		if strings.Contains(a, "://") && isMetadata(hostOf(a)) {
+			w.Report(sc, FactMetadata, a, c.Span)
 		}
-	case 3:
-		return argv[0] == "kubectl" && argv[1] == "version" && argv[2] == "--client"
 	}
-	return false
+	if !strings.Contains(c.Argv[0], "/") && fetchedProgram(sc, name) {
+		w.Report(sc, shell.FactFetched, name, c.Span)
+	}
+	if host := frameworkDatabase(sc, c); host != "" {
+		j.use(Use{Name: name, Argv: c.Argv, Span: c.Span, Via: sc.Via(), Known: true, Accesses: []Access{{Action: Upload, Path: host}}})
+	}
+	if host := implicitHost(sc, c, name); host != "" {
+		c.Argv = append(slices.Clip(c.Argv), "--host="+host)
+	}
+	return c
 }
 
 func (j *Judge) use(u Use) {
@@ -206,45 +196,6 @@ func (j *Judge) apply(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 		return j.handle(w, sc, c, spec, u, args)
 	}
 	return j.generic(w, sc, c, spec, u, args)
-}
-
-func (j *Judge) generic(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
-	p := spec.parse(args)
-	u.Options = append(u.Options, p.options...)
-	changed := j.options(w, sc, &u, p.options)
-	inner := sc
-	if o, ok := j.dir(spec, p.options); ok {
-		inner = sc.In(sc.Path(o))
-	}
-	if spec.Effect == "launch" && p.odd || spec.Guess {
-		j.guess(w, inner, c, u.Name, args)
-	}
-	list, fit := spec.slots(p.operands)
-	u.Operands = p.operands
-	for i, k := range list {
-		if k == Command {
-			u.Operands = p.operands[:i]
-			u.ReadOnly = spec.Alone == "read" && !changed && !p.odd
-			j.use(u)
-			if p.operands[i] == "-c" && i+1 < len(p.operands) {
-				return w.Source(inner.Fresh(u.Name, "sh", nil).WithStdin(c.Stdin), p.operands[i+1], c.Span)
-			}
-			return w.Exec(inner.Under(u.Name), shell.Call{Argv: p.operands[i:], Env: c.Env, Stdin: c.Stdin, Span: c.Span})
-		}
-	}
-	for i, k := range list {
-		if j.operand(w, inner, &u, k, p.operands[i]) {
-			changed = true
-		}
-	}
-	if spec.Effect == "launch" {
-		u.ReadOnly = spec.Alone == "read" && !changed && !p.odd && fit
-		j.use(u)
-		return shell.Stream{}
-	}
-	u.ReadOnly = spec.Effect == "read" && !changed && !p.odd && fit && u.Known && trusted(c.Argv[0]) && (spec.Inert || !p.loose && !loose(p.options))
-	j.use(u)
-	return shell.Stream{Listing: listing(u, p, c), Plain: spec.Plain, Fetched: fetches(u.Accesses), Decoded: decodes(u, c)}
 }
 
 // listing is the paths that a reader prints: those ls is given, and those that
@@ -261,16 +212,6 @@ func listing(u Use, p parsed, c shell.Call) []string {
 		}
 	}
 	return nil
-}
-
-// loose reports whether an option's value is not known and may be a path.
-func loose(options []Option) bool {
-	for _, o := range options {
-		if o.Has && o.kind != Text && o.kind != Input && !shell.Known(o.Value) {
-			return true
-		}
-	}
-	return false
 }
 
 func fetches(list []Access) bool {
@@ -302,77 +243,6 @@ func decodes(u Use, c shell.Call) bool {
 	return false
 }
 
-// dir returns the value of the option that sets the working directory.
-func (j *Judge) dir(spec *Spec, options []Option) (string, bool) {
-	for _, o := range options {
-		if o.kind == Dir && o.Has {
-			return o.Value, true
-		}
-	}
-	return "", false
-}
-
-// options judges option values; it reports whether one changes something.
-func (j *Judge) options(w *shell.Walker, sc *shell.Scope, u *Use, list []Option) bool {
-	changed := false
-	for _, o := range list {
-		if o.kind == Change {
-			changed = true
-		}
-		if o.Has && o.kind != "" && o.kind != Text && o.kind != Change && o.kind != Dir {
-			if j.operand(w, sc, u, o.kind, o.Value) {
-				changed = true
-			}
-		}
-	}
-	return changed
-}
-
-// operand judges one argument by its kind; it reports whether the program is
-// more than read-only because of it.
-func (j *Judge) operand(w *shell.Walker, sc *shell.Scope, u *Use, k Kind, v string) bool {
-	path := sc.Path(v)
-	switch k {
-	case Input, Dir:
-		u.Accesses = append(u.Accesses, Access{Action: Read, Path: path})
-		return shell.Has(v, shell.HoleFetched)
-	case Output:
-		u.Accesses = append(u.Accesses, Access{Action: Write, Path: path})
-		return !sinkhole(path)
-	case Delete:
-		u.Accesses = append(u.Accesses, Access{Action: Remove, Path: path})
-		return true
-	case Perms:
-		u.Accesses = append(u.Accesses, Access{Action: Mode, Path: path})
-		return true
-	case URL:
-		u.Accesses = append(u.Accesses, Access{Action: Fetch, Path: v})
-		return true
-	case Send:
-		u.Accesses = append(u.Accesses, Access{Action: Upload, Path: v})
-		return true
-	case Code, Words:
-		if u.Name == "gdb" {
-			v = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(v), "!"), "shell ")
-		}
-		w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{}), v, u.Span)
-		return true
-	case Run:
-		w.Exec(sc.Under(u.Name), shell.Call{Argv: []string{v}, Stdin: shell.Stream{}, Span: u.Span})
-		return true
-	case Script:
-		w.Run(sc.Fresh(u.Name, v, nil), w.Content(sc, v), u.Span)
-		return true
-	case Expand:
-		w.Hidden(sc, v)
-		return true
-	case Change:
-		return true
-	default: // Text, Digits, Command: no file, no code
-		return false
-	}
-}
-
 // local judges a program that is not of the image: a script or binary that
 // the line may have made itself.
 func (j *Judge) local(w *shell.Walker, sc *shell.Scope, c shell.Call) (shell.Stream, bool) {
@@ -397,7 +267,14 @@ func firstLine(s string) string {
 // unknown judges a program nobody described: a local change, unless one of
 // its arguments begins a command that would be a catastrophe.
 func (j *Judge) unknown(w *shell.Walker, sc *shell.Scope, c shell.Call, name string) {
-	j.use(Use{Name: name, Argv: c.Argv, Operands: c.Argv[1:], Span: c.Span, Via: sc.Via(), Stdin: c.Stdin})
+	u := Use{Name: name, Argv: c.Argv, Operands: c.Argv[1:], Span: c.Span, Via: sc.Via(), Stdin: c.Stdin, Reach: reach(sc, c, name)}
+	if _, sure := printsHelp(name, c.Argv[1:]); sure && trusted(c.Argv[0]) {
+		u.Known, u.ReadOnly, u.Prints, u.Reach = true, true, true, ""
+		j.use(u)
+		return
+	}
+	results(sc, &u, c.Argv[1:])
+	j.use(u)
 	j.guess(w, sc, c, name, c.Argv[1:])
 }
 
@@ -414,6 +291,11 @@ func (j *Judge) guess(w *shell.Walker, sc *shell.Scope, c shell.Call, name strin
 			switch args[i-1] {
 			case "-c", "-e", "-x", "--command", "--exec", "--eval", "--cmd", "-exec", "--run", "-ex", "-C":
 				w.Source(under.Fresh(name, "sh", nil), a, c.Span)
+			}
+		}
+		if option, value, ok := strings.Cut(a, "="); ok && strings.HasPrefix(option, "-") && strings.Contains(value, " ") {
+			if word := strings.Fields(value); len(word) > 0 && j.tables.Known(shell.Name(word[0])) {
+				w.Source(under.Fresh(name, "sh", nil), value, c.Span)
 			}
 		}
 		if spec := j.tables.specs[name]; spec != nil && spec.Guess && strings.Contains(a, " ") {

@@ -58,7 +58,45 @@ func (j *Judge) sed(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	for _, cmd := range commands {
 		w.Source(sc.Fresh("sed", "sh", nil).WithStdin(shell.Stream{}), cmd, c.Span)
 	}
-	return shell.Stream{Fetched: c.Stdin.Fetched, Decoded: decodes(u, c)}
+	out := shell.Stream{Fetched: c.Stdin.Fetched, Decoded: decodes(u, c)}
+	if len(scripts) == 1 {
+		if front, ok := sedFront(scripts[0]); ok {
+			out.Listing = pathsBelow(front)
+		}
+	}
+	return out
+}
+
+// sedFront is what a script such as s,^,/etc/, puts in front of every line.
+func sedFront(script string) (string, bool) {
+	if len(script) < 5 || script[0] != 's' {
+		return "", false
+	}
+	parts := strings.Split(strings.ReplaceAll(script[2:], `\`+script[1:2], "\ue021"), script[1:2])
+	if len(parts) != 3 || strings.Trim(parts[2], "gp") != "" {
+		return "", false
+	}
+	front := strings.ReplaceAll(parts[1], "\ue021", script[1:2])
+	switch parts[0] {
+	case "^":
+	case ".*", "^.*", ".*$", "^.*$", ".+":
+		before, _, ok := strings.Cut(front, "&")
+		if !ok {
+			return "", false
+		}
+		front = before
+	default:
+		return "", false
+	}
+	return front, true
+}
+
+// pathsBelow is a list of paths that begin with the given text.
+func pathsBelow(front string) []string {
+	if !strings.HasPrefix(front, "/") || !shell.Known(front) {
+		return nil
+	}
+	return []string{front + "\x01"}
 }
 
 type sedScript struct {

@@ -146,7 +146,7 @@ func (s *Spec) compile() error {
 			name = strings.TrimSuffix(name, "?")
 		}
 		if has && !validKind(Kind(kind)) {
-			return fmt.Errorf("option %s: no kind %q", tok, kind)
+			return fmt.Errorf("option %s: no kind %q; the kinds are %v", tok, kind, kinds)
 		}
 		o := option{kind: Kind(kind), attached: attached || Kind(kind) == Digits}
 		switch {
@@ -163,7 +163,7 @@ func (s *Spec) compile() error {
 	for _, tok := range strings.Fields(s.Operands) {
 		sl := slot{kind: Kind(strings.TrimRight(tok, "*?")), many: strings.HasSuffix(tok, "*"), optional: strings.HasSuffix(tok, "?")}
 		if !validKind(sl.kind) {
-			return fmt.Errorf("operand %q: no such kind", tok)
+			return fmt.Errorf("operand %q: no such kind; the kinds are %v", tok, kinds)
 		}
 		s.operands = append(s.operands, sl)
 	}

@@ -8,25 +8,6 @@ import (
 	"savepoint/policy/shell"
 )
 
-// query judges tools of which a few options only list: dpkg, rpm, unzip.
-func (j *Judge) query(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
-	p := spec.parse(args)
-	u.Options, u.Operands = p.options, p.operands
-	changed := j.options(w, sc, &u, p.options)
-	lists := false
-	switch u.Name {
-	case "dpkg":
-		lists = hasFlag(p, "-l", "--list", "-L", "--listfiles", "-s", "--status", "-S", "--search", "--print-architecture", "--get-selections", "-V", "--verify", "--compare-versions", "-p") && !hasFlag(p, "-i")
-	case "rpm":
-		lists = hasFlag(p, "-q", "--query") && !hasFlag(p, "-i") || hasFlag(p, "-q") && hasFlag(p, "-i")
-	case "unzip":
-		lists = hasFlag(p, "-l", "-v", "-t", "-Z", "-p", "-c")
-	}
-	u.ReadOnly = lists && !changed && !p.odd && !p.loose && !slices.ContainsFunc(p.operands, func(o string) bool { return strings.Contains(o, "://") })
-	j.use(u)
-	return shell.Stream{}
-}
-
 // fd judges fd, whose -x and -X take a command that gets every match.
 func (j *Judge) fd(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	p := spec.parse(args)
@@ -128,13 +109,45 @@ func recipes(text string) []string {
 }
 
 // copyProgram is COPY ... PROGRAM 'command', which the server or client runs.
-var copyProgram = regexp.MustCompile(`(?i)\bprogram\s+'([^']*)'`)
+var copyProgram = regexp.MustCompile(`(?i)\bprogram\s+['"]([^'"]*)['"]`)
+
+// sqlFile is a file that a command or statement of a client writes.
+var sqlFile = regexp.MustCompile(`(?im)(?:^\s*\.(?:output|once|backup|save|log|excel)\s+(?:main\s+)?|^\s*\\[owg]\s+|\bwritefile\(\s*|\binto\s+(?:out|dump)file\s+|\bto\s+|\bvacuum\s+into\s+|\battach\s+(?:database\s+)?|\bpg_write_file\(\s*)['"]?([/~][^'"\s;,)]+)`)
+
+// databaseHost is the host that a client is told to go to, unless it is this
+// machine.
+func databaseHost(args []string) string {
+	host := ""
+	for i, a := range args {
+		switch {
+		case (a == "-h" || a == "--host") && i+1 < len(args):
+			host = args[i+1]
+		case strings.HasPrefix(a, "--host="):
+			host = a[len("--host="):]
+		case strings.HasPrefix(a, "-h") && len(a) > 2:
+			host = a[2:]
+		}
+	}
+	switch {
+	case host == "localhost", host == "::1", strings.HasPrefix(host, "127."), strings.HasPrefix(host, "/"), host == "db", host == "postgres", host == "mysql", host == "redis", host == "mariadb":
+		return ""
+	}
+	return host
+}
+
+// statement reports whether an argument says what a client is to do.
+func statement(a string) bool {
+	switch name, _, _ := strings.Cut(a, "="); name {
+	case "-c", "-e", "-f", "--command", "--execute", "--file", "--eval":
+		return true
+	}
+	return false
+}
 
 // sql judges database clients whose own commands run the shell.
 func (j *Judge) sql(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
 	p := spec.parse(args)
 	u.Options, u.Operands = p.options, p.operands
-	j.use(u)
 	texts := append([]string(nil), p.operands...)
 	for _, o := range p.options {
 		if o.Has {
@@ -144,11 +157,23 @@ func (j *Judge) sql(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	if c.Stdin.Known {
 		texts = append(texts, c.Stdin.Text)
 	}
+	results(sc, &u, args)
+	for _, t := range texts {
+		for _, m := range sqlFile.FindAllStringSubmatch(t, 8) {
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(m[1])})
+		}
+	}
+	if !c.Stdin.Inherit && !(c.Stdin.Known && c.Stdin.Text == "") && !slices.ContainsFunc(args, statement) {
+		if host := databaseHost(args); host != "" {
+			u.Accesses = append(u.Accesses, Access{Action: Upload, Path: host}) // what comes in is run there
+		}
+	}
+	j.use(u)
 	run := sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true})
 	for _, t := range texts {
 		for _, line := range strings.Split(t, "\n") {
 			line = strings.TrimSpace(line)
-			for _, prefix := range []string{".shell ", ".system ", `\! `, `\!`, "system ", "! ", ".once |", ".output |", `\o |`, `\g |`, `\w |`} {
+			for _, prefix := range []string{".shell ", ".system ", ".sh ", ".she ", ".shel ", ".sys ", ".syst ", `\! `, `\!`, "system ", "! ", ".once |", ".output |", `.import "|`, `.import |`, `.import '|`, `\o |`, `\g |`, `\w |`} {
 				if rest, ok := strings.CutPrefix(line, prefix); ok {
 					w.Source(run, rest, c.Span)
 					break
@@ -205,6 +230,9 @@ func (j *Judge) container(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *
 	if verb == "pull" || verb == "search" {
 		u.Accesses = append(u.Accesses, Access{Action: Fetch, Path: strings.Join(rest[1:], " ")})
 	}
+	if n := len(rest); verb == "cp" && n > 2 && !remotePath(rest[n-1]) {
+		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(rest[n-1])})
+	}
 	j.use(u)
 	if verb == "exec" || verb == "run" {
 		// What runs inside sees the container's own files; only what would be
@@ -246,6 +274,11 @@ func signalOption(a string) bool {
 	return false
 }
 
+var (
+	editorWrite = regexp.MustCompile(`(?:^|[|:\s])[0-9,%$.]*(?:w|wq|write|sav|saveas|W)!?\s*(?:>>\s*)?([/~][^|\s]+)`)
+	editorCode  = regexp.MustCompile(`^[: ]*(?:lua|luado|py|py3|python3?|pythonx|pyx|perl|perldo|ruby|rubydo|tcl|mzscheme)\b`)
+)
+
 // editor judges ed, ex and vi: commands in options and on standard input may
 // start the shell.
 func (j *Judge) editor(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, u Use, args []string) shell.Stream {
@@ -268,8 +301,19 @@ func (j *Judge) editor(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spe
 	if c.Stdin.Known {
 		scripts = append(scripts, strings.Split(c.Stdin.Text, "\n")...)
 	}
+	for _, s := range scripts {
+		if m := editorWrite.FindStringSubmatch(s); m != nil {
+			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(m[1])})
+		}
+	}
 	j.use(u)
 	for _, s := range scripts {
+		if remoteInvoke.MatchString(s) {
+			w.Report(sc, shell.FactFetched, s, c.Span)
+		}
+		if m := editorCode.FindStringSubmatch(s); m != nil || strings.Contains(s, "(") {
+			j.code(w, sc, &u, u.Name, s)
+		}
 		if rest, ok := strings.CutPrefix(strings.TrimLeft(s, ": "), "term"); ok {
 			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), strings.TrimPrefix(rest, "inal"), c.Span)
 		}

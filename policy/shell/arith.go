@@ -1,11 +1,14 @@
 package shell
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 )
+
+func decimal(n int) string { return strconv.Itoa(n) }
 
 func number(s string) (int, bool) {
 	n, err := strconv.ParseInt(strings.TrimSpace(s), 0, 32)
@@ -39,7 +42,7 @@ func (x *expander) eval(e syntax.ArithmExpr, depth int) (int, bool) {
 	}
 	switch e := e.(type) {
 	case *syntax.Word:
-		return x.arithText(x.word(e), 0)
+		return x.arithWord(e)
 	case *syntax.ParenArithm:
 		return x.eval(e.X, depth+1)
 	case *syntax.UnaryArithm:
@@ -119,11 +122,38 @@ func (x *expander) evalBinary(e *syntax.BinaryArithm, depth int) (int, bool) {
 func (x *expander) store(e syntax.ArithmExpr, value string) {
 	if w, ok := e.(*syntax.Word); ok {
 		if name := w.Lit(); syntax.ValidName(name) {
-			x.w.assigned(x.sc, name, false, value)
-			x.sc.set(name, value)
+			x.w.give(x.sc, name, value)
 		}
 	}
 }
+
+// arithWord evaluates one word of an expression.
+func (x *expander) arithWord(word *syntax.Word) (int, bool) {
+	v := x.word(word)
+	if !Known(v) && isCount(word.Parts) {
+		return 0, false // a number, though not which
+	}
+	return x.arithText(v, 0)
+}
+
+// isCount reports whether a word is nothing but a number that the shell keeps.
+func isCount(parts []syntax.WordPart) bool {
+	if len(parts) != 1 {
+		return false
+	}
+	switch p := parts[0].(type) {
+	case *syntax.DblQuoted:
+		return isCount(p.Parts)
+	case *syntax.ArithmExp:
+		return true
+	case *syntax.ParamExp:
+		return p.Length || p.Param != nil && counts(p.Param.Value) && !p.Excl && p.Exp == nil && p.Repl == nil && p.Slice == nil && p.Index == nil
+	}
+	return false
+}
+
+// assigning finds the names that text assigns when it is evaluated.
+var assigning = regexp.MustCompile(`([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:(?:[-+*/%&|^]|<<|>>)?=(?:[^=]|$)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)`)
 
 // arithText evaluates text that the shell takes for arithmetic.
 func (x *expander) arithText(s string, depth int) (int, bool) {
@@ -139,9 +169,27 @@ func (x *expander) arithText(s string, depth int) (int, bool) {
 		return n, true
 	}
 	x.w.hidden(x.sc, s)
-	if !syntax.ValidName(s) || depth > 4 {
+	if depth > 32 || x.w.done {
+		x.w.limit(x.sc, x.w.here())
+		return 0, false
+	}
+	if !syntax.ValidName(s) {
 		if !Known(s) && !x.harmless(s) {
 			x.w.report(x.sc, FactPartlyKnown, s, x.w.here())
+		}
+		// Text is evaluated as an expression: so is what its names hold.
+		if !x.w.spend(len(s)) {
+			x.w.limit(x.sc, x.w.here())
+			return 0, false
+		}
+		for _, m := range assigning.FindAllStringSubmatch(s, 8) {
+			x.w.give(x.sc, m[1]+m[2], string(HoleText))
+		}
+		for _, name := range names(s) {
+			if name != s && x.sc.assigned(name) {
+				x.w.steps++
+				x.arithText(name, depth+1)
+			}
 		}
 		return 0, false
 	}
@@ -150,6 +198,9 @@ func (x *expander) arithText(s string, depth int) (int, bool) {
 		if !x.sc.assigned(s) {
 			return 0, false // the environment's own
 		}
+		if v == s {
+			return 0, false // names itself
+		}
 		n, known := x.arithText(v, depth+1)
 		if i > 0 && n != result {
 			ok = false
@@ -157,6 +208,19 @@ func (x *expander) arithText(s string, depth int) (int, bool) {
 		result, ok = n, ok && known
 	}
 	return result, ok
+}
+
+// names lists the variables that a text may name when it is evaluated.
+func names(s string) []string {
+	var out []string
+	for _, f := range strings.FieldsFunc(s, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		if syntax.ValidName(f) && len(out) < 64 {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // harmless reports whether text that is not known was a number for sure or
@@ -182,7 +246,7 @@ func (w *Walker) hidden(sc *Scope, text string) {
 		w.limit(sc, w.at)
 		return
 	}
-	word, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Document(strings.NewReader(text))
+	word, err := parseDocument(text)
 	if err != nil {
 		w.report(sc, FactOpaque, text, w.at)
 		return
@@ -197,6 +261,19 @@ func (w *Walker) hidden(sc *Scope, text string) {
 	x.quoted(word.Parts, true)
 	w.base = base
 	w.depth--
+}
+
+// uncertain are the holes that may stand for code. What nobody set is empty,
+// and a pattern in the line is what it says.
+const uncertain = "\x01\x05\x06\x0e\x0f\x10"
+
+// evaluated judges text that the shell expands a second time and that may be
+// anything: what cannot be known of it is never read-only.
+func (w *Walker) evaluated(sc *Scope, text string) {
+	w.hidden(sc, text)
+	if strings.ContainsAny(text, uncertain) {
+		w.report(sc, FactPartlyKnown, text, w.here())
+	}
 }
 
 // Hidden judges text that a program or builtin expands a second time.
@@ -219,7 +296,7 @@ func (w *Walker) test(sc *Scope, e syntax.TestExpr) {
 		if word, ok := e.X.(*syntax.Word); ok {
 			v := w.word(sc, word)
 			if e.Op == syntax.TsVarSet || e.Op == syntax.TsRefVar {
-				w.hidden(sc, v)
+				w.evaluated(sc, v)
 			}
 			return
 		}
@@ -230,7 +307,7 @@ func (w *Walker) test(sc *Scope, e syntax.TestExpr) {
 			for _, side := range []syntax.TestExpr{e.X, e.Y} {
 				if word, ok := side.(*syntax.Word); ok {
 					x := w.expander(sc)
-					x.arithText(x.word(word), 0)
+					x.arithWord(word)
 				}
 			}
 			return

@@ -24,7 +24,39 @@ func (x *expander) braces(word *syntax.Word) []*syntax.Word {
 	if !syntax.SplitBraces(&cp) {
 		return []*syntax.Word{word}
 	}
+	// Counted before anything is built: the number doubles with every brace.
+	n := combinations(&cp, 0)
+	if n > maxFields || !x.w.spend(n*len(cp.Parts)) {
+		x.w.limit(x.sc, x.w.here())
+		return []*syntax.Word{word}
+	}
 	return x.alternatives(&cp, 0)
+}
+
+// combinations is how many words a word with braces becomes, as far as it
+// matters.
+func combinations(word *syntax.Word, depth int) int {
+	n := 1
+	for _, p := range word.Parts {
+		br, ok := p.(*syntax.BraceExp)
+		if !ok {
+			continue
+		}
+		if depth > 16 {
+			return maxFields + 1
+		}
+		sum := 0
+		for _, e := range br.Elems {
+			sum += combinations(e, depth+1)
+		}
+		if br.Sequence {
+			sum = len(sequence(br))
+		}
+		if n *= max(1, sum); n > maxFields {
+			return n
+		}
+	}
+	return n
 }
 
 func (x *expander) alternatives(word *syntax.Word, depth int) []*syntax.Word {
@@ -60,6 +92,11 @@ func (x *expander) elements(br *syntax.BraceExp, depth int) []*syntax.Word {
 		}
 		return out
 	}
+	return sequence(br)
+}
+
+// sequence lists {1..5} and {a..e}; a long one is some text.
+func sequence(br *syntax.BraceExp) []*syntax.Word {
 	lit := func(s string) *syntax.Word {
 		return &syntax.Word{Parts: []syntax.WordPart{&syntax.Lit{Value: s}}}
 	}

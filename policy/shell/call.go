@@ -44,7 +44,19 @@ func (w *Walker) call(sc *Scope, c *syntax.CallExpr) Stream {
 				return Stream{}
 			}
 		}
+		if sc.keyword {
+			w.keywords(sc, argv)
+		}
+		if len(argv) > 1 && argv[0] == "printf" && loose(c.Args[1:]) && strings.ContainsAny(argv[1], uncertain) {
+			w.evaluated(sc, argv[1]) // may become -v and a subscript
+		}
+		restore := sc.borrow(local, c.Assigns)
+		alias := w.aliased(sc, c, argv, at)
 		o := w.Exec(sc, Call{Argv: argv, Env: env, Stdin: sc.stdin, Span: at})
+		restore()
+		if alias {
+			o = Stream{Fetched: o.Fetched, Decoded: o.Decoded}
+		}
 		if first {
 			out = o
 		} else {
@@ -55,6 +67,57 @@ func (w *Walker) call(sc *Scope, c *syntax.CallExpr) Stream {
 		}
 	}
 	return out
+}
+
+// keywords judges the words that set -k makes assignments of.
+func (w *Walker) keywords(sc *Scope, argv []string) {
+	for _, a := range argv[min(1, len(argv)):] {
+		if name, value, ok := strings.Cut(a, "="); ok && syntax.ValidName(name) {
+			w.assigned(sc, name, true, value)
+		}
+	}
+}
+
+// loose reports whether the first word begins with an expansion that the shell
+// splits.
+func loose(words []*syntax.Word) bool {
+	if len(words) == 0 || len(words[0].Parts) == 0 {
+		return false
+	}
+	switch words[0].Parts[0].(type) {
+	case *syntax.ParamExp, *syntax.CmdSubst:
+		return true
+	}
+	return false
+}
+
+// borrow gives the scope the variables that are assigned in front of one
+// command, and returns what takes them away again.
+func (sc *Scope) borrow(from *Scope, list []*syntax.Assign) (restore func()) {
+	type saved struct {
+		name string
+		v    variable
+		had  bool
+	}
+	var all []saved
+	for _, a := range list {
+		if a.Name == nil {
+			continue
+		}
+		name := sc.resolve(a.Name.Value)
+		old, had := sc.vars[name]
+		all = append(all, saved{name, old, had})
+		sc.vars[name] = from.vars[name]
+	}
+	return func() {
+		for i := len(all) - 1; i >= 0; i-- {
+			if s := all[i]; s.had {
+				sc.vars[s.name] = s.v
+			} else {
+				delete(sc.vars, s.name)
+			}
+		}
+	}
 }
 
 // Exec judges one command whose words are expanded: a function, a builtin or
@@ -92,18 +155,64 @@ func (w *Walker) Exec(sc *Scope, c Call) Stream {
 	if f, ok := sc.funcs[c.Argv[0]]; ok {
 		return w.function(sc, f, c.Argv[1:], c.Span)
 	}
+	if f, ok := sc.passed[c.Argv[0]]; ok {
+		// An exported function, or the program of that name: both are judged.
+		w.function(sc.Sub(), f, c.Argv[1:], c.Span)
+	}
 	if out, ok := w.builtin(sc, c); ok {
 		return out
 	}
+	if p, ok := sc.renamed(c.Argv[0]); ok {
+		w.host.Run(w, sc, c)
+		c.Argv = append([]string{p}, c.Argv[1:]...)
+		return w.Exec(sc, c)
+	}
+	if f, ok := sc.funcs["command_not_found_handle"]; ok && !strings.Contains(c.Argv[0], "/") {
+		w.function(sc.Sub(), f, c.Argv, c.Span)
+	}
+	if len(sc.via) > 0 && strings.ContainsAny(c.Argv[0], " \t\n;|&") {
+		w.joined(sc, c)
+	}
+	w.connected(sc, c)
 	out := w.host.Run(w, sc, c)
 	if !strings.Contains(c.Argv[0], "/") || strings.HasPrefix(c.Argv[0], "/bin/") || strings.HasPrefix(c.Argv[0], "/usr/bin/") {
-		if text, ok := printed(name, c.Argv[1:], c.Stdin); ok {
+		if text, ok := w.folded(sc, name, c); ok {
 			folded := literal(text)
 			folded.Decoded = folded.Decoded || out.Decoded
 			return folded
 		}
+		out = w.after(sc, name, c, out)
 	}
+	out.Local = out.Local || !out.Known && !out.Fetched && !out.Decoded && w.local(sc, name, c)
 	return out
+}
+
+// joined judges the words that a launcher such as watch gives to a shell as one
+// line of code.
+func (w *Walker) joined(sc *Scope, c Call) {
+	by := sc.via[len(sc.via)-1]
+	inner := sc.Fresh(by, "sh", nil).WithStdin(c.Stdin)
+	words, values := c.Argv, []string(nil)
+	for i, a := range words {
+		if strings.HasPrefix(a, ":::") {
+			words, values = words[:i], words[i+1:]
+			break
+		}
+	}
+	line := strings.Join(words, " ")
+	if by != "watch" && by != "parallel" {
+		lazy := w.lazy
+		w.lazy = true
+		defer func() { w.lazy = lazy }()
+	}
+	w.Source(inner, line, c.Span)
+	for _, v := range values[:min(len(values), 16)] {
+		if strings.Contains(line, "{") {
+			w.Source(inner, strings.ReplaceAll(line, "{}", v), c.Span)
+		} else {
+			w.Source(inner, line+" "+v, c.Span)
+		}
+	}
 }
 
 // commandWord returns the name of the program a command word runs, and whether
@@ -124,246 +233,4 @@ func commandWord(word string) (string, bool) {
 // directory.
 func Name(word string) string {
 	return word[strings.LastIndexByte(word, '/')+1:]
-}
-
-// assign performs NAME=VALUE. The environment of a single command is told
-// apart, since it is exported.
-func (w *Walker) assign(sc *Scope, a *syntax.Assign, export bool) {
-	if a.Name == nil {
-		if a.Value != nil {
-			w.word(sc, a.Value)
-		}
-		return
-	}
-	name := a.Name.Value
-	if a.Index != nil {
-		w.arith(sc, a.Index)
-	}
-	if a.Array != nil {
-		var list []string
-		for _, e := range a.Array.Elems {
-			if e.Index != nil {
-				w.arith(sc, e.Index)
-			}
-			if e.Value != nil {
-				list = append(list, w.fields(sc, e.Value)...)
-			}
-		}
-		if a.Append {
-			if old, ok := sc.array(name); ok {
-				list = append(slices.Clone(old), list...)
-			}
-		}
-		w.assigned(sc, name, export, list...)
-		sc.setList(name, list)
-		return
-	}
-	values := []string{""}
-	if a.Value != nil {
-		values = w.words(sc, a.Value)
-	}
-	if a.Append && a.Index == nil {
-		var all []string
-		for _, old := range sc.get(name) {
-			for _, v := range values {
-				if old == string(HoleMaybe) {
-					old = ""
-				}
-				all = append(all, old+v)
-			}
-		}
-		values = union(nil, all)
-	}
-	w.assigned(sc, name, export, values...)
-	if a.Index != nil {
-		w.element(sc, name, a.Index, values)
-		return
-	}
-	v, _ := sc.lookup(sc.resolve(name))
-	if v.integer {
-		for _, x := range values {
-			w.hidden(sc, x)
-		}
-	}
-	sc.setValues(name, values)
-	if export {
-		v, _ := sc.lookup(sc.resolve(name))
-		v.export = true
-		sc.vars[sc.resolve(name)] = v
-	}
-}
-
-// element assigns one element of an array.
-func (w *Walker) element(sc *Scope, name string, index syntax.ArithmExpr, values []string) {
-	list, _ := sc.array(name)
-	list = slices.Clone(list)
-	i, ok := number(w.arithValue(sc, index))
-	value := values[0]
-	if len(values) > 1 {
-		value = string(HoleFields)
-	}
-	switch {
-	case ok && i >= 0 && i < len(list):
-		list[i] = value
-	case ok && i == len(list):
-		list = append(list, value)
-	default:
-		list = append(list, value)
-		for j := range list {
-			list[j] = string(HoleText) // positions are not known any more
-		}
-	}
-	sc.setList(name, list)
-}
-
-// assigned judges a value for variables that are code or that change what
-// programs do.
-func (w *Walker) assigned(sc *Scope, name string, export bool, values ...string) {
-	name = sc.resolve(name)
-	if v, _ := sc.lookup(name); export || v.export || special(name) {
-		for _, v := range values {
-			w.host.Report(Fact{Kind: FactEnvironment, Target: name + "=" + Show(v), Name: name, Value: v, Span: w.here(), Via: sc.via})
-		}
-	}
-	if commandVariable(name) {
-		for _, v := range values {
-			switch {
-			case v == "" || v == string(HoleMaybe):
-			case strings.Trim(v, "\x01\x02\x05\x10 ") == "":
-				w.report(sc, FactPartlyKnown, name, w.here())
-			default:
-				w.Source(sc.Sub().WithStdin(Stream{Known: true}), strings.TrimPrefix(v, "|"), w.here())
-			}
-		}
-	}
-	switch name {
-	case "PS0", "PS1", "PS2", "PS3", "PS4":
-		for _, v := range values {
-			w.hidden(sc, v)
-		}
-	case "PROMPT_COMMAND":
-		for _, v := range values {
-			w.Source(sc.Sub(), v, Span{})
-		}
-	}
-}
-
-// special reports whether the shell itself acts on the variable, exported or
-// not.
-func special(name string) bool {
-	switch name {
-	case "IFS", "PATH", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS4", "GLOBIGNORE", "CDPATH", "HISTFILE", "BASH_LOADABLES_PATH", "BASH_CMDS", "BASH_ALIASES":
-		return true
-	}
-	return false
-}
-
-// declClause walks export, declare, local, readonly, typeset, nameref.
-func (w *Walker) declClause(sc *Scope, c *syntax.DeclClause) {
-	argv := []string{c.Variant.Value}
-	flags := ""
-	for _, a := range c.Args {
-		if a.Naked && a.Name == nil && a.Value != nil {
-			for _, f := range w.fields(sc, a.Value) {
-				argv = append(argv, f)
-				if strings.HasPrefix(f, "-") || strings.HasPrefix(f, "+") {
-					flags += f
-				} else {
-					w.declareWord(sc, c.Variant.Value, flags, f)
-				}
-			}
-			continue
-		}
-		w.attributes(sc, c.Variant.Value, flags, a.Name.Value)
-		if a.Naked {
-			if a.Index != nil {
-				w.arith(sc, a.Index)
-			}
-			argv = append(argv, a.Name.Value)
-			continue
-		}
-		if strings.Contains(flags, "n") && c.Variant.Value != "export" && c.Variant.Value != "readonly" && a.Value != nil {
-			w.nameref(sc, a.Name.Value, w.word(sc, a.Value))
-			argv = append(argv, a.Name.Value+"=")
-			continue
-		}
-		w.assign(sc, a, false)
-		for _, v := range sc.get(a.Name.Value) {
-			argv = append(argv, a.Name.Value+"="+v)
-		}
-	}
-	w.host.Run(w, sc, Call{Argv: argv, Stdin: sc.stdin, Span: w.span(c)})
-}
-
-func (w *Walker) nameref(sc *Scope, name, target string) {
-	w.hidden(sc, target)
-	if !syntax.ValidName(target) {
-		sc.vars[name] = variable{values: []string{string(HoleText)}, set: true}
-		return
-	}
-	sc.vars[name] = variable{isRef: true, ref: target, set: true}
-}
-
-func (w *Walker) attributes(sc *Scope, variant, flags, name string) {
-	name = sc.resolve(name)
-	v, ok := sc.lookup(name)
-	if !ok {
-		v = variable{values: []string{string(HoleMaybe)}}
-	}
-	for _, f := range flags {
-		switch f {
-		case 'i':
-			v.integer = true
-		case 'l':
-			v.lower, v.upper = true, false
-		case 'u':
-			v.upper, v.lower = true, false
-		case 'x':
-			v.export = true
-		case 'n':
-			if variant == "export" {
-				v.export = false
-			}
-		}
-	}
-	if variant == "export" && !strings.Contains(flags, "n") {
-		v.export = true
-	}
-	sc.vars[name] = v
-}
-
-// declareWord handles a declaration whose word came out of an expansion.
-func (w *Walker) declareWord(sc *Scope, variant, flags, word string) {
-	name, value, has := strings.Cut(word, "=")
-	w.hidden(sc, name)
-	if !syntax.ValidName(name) {
-		return
-	}
-	w.attributes(sc, variant, flags, name)
-	if has {
-		if strings.Contains(flags, "n") && variant != "export" {
-			w.nameref(sc, name, value)
-			return
-		}
-		if strings.Contains(flags, "i") {
-			w.hidden(sc, value)
-		}
-		w.assigned(sc, name, variant == "export", value)
-		sc.set(name, value)
-	}
-}
-
-// Variable judges NAME=VALUE that a program such as env passes on.
-func (w *Walker) Variable(sc *Scope, name, value string) { w.assigned(sc, name, true, value) }
-
-// commandVariable reports whether programs run the value of a variable.
-func commandVariable(name string) bool {
-	switch name {
-	case "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EXTERNAL_DIFF", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "GIT_PAGER", "GIT_ASKPASS", "GIT_PROXY_COMMAND", "SSH_ASKPASS", "SUDO_ASKPASS",
-		"PAGER", "MANPAGER", "SYSTEMD_PAGER", "BAT_PAGER", "DELTA_PAGER", "AWS_PAGER", "PSQL_PAGER", "EDITOR", "VISUAL", "SUDO_EDITOR", "SYSTEMD_EDITOR", "FCEDIT", "BROWSER",
-		"RSYNC_RSH", "CVS_RSH", "TAR_OPTIONS", "RUSTC_WRAPPER", "RUSTC", "CC", "CXX", "LD", "CARGO_BUILD_RUSTC_WRAPPER", "npm_config_script_shell", "MAKEFILES", "FZF_DEFAULT_COMMAND",
-		"LESSOPEN", "LESSCLOSE", "XXX_TERMINAL", "TERMCMD", "DIFFPROG", "MERGE", "P4EDITOR", "HGEDITOR", "SVN_EDITOR", "SVN_SSH", "HGMERGE", "KUBE_EDITOR", "NULLCMD":
-		return true
-	}
-	return false
 }

@@ -1,6 +1,10 @@
 package shell
 
-import "mvdan.cc/sh/v3/syntax"
+import (
+	"maps"
+
+	"mvdan.cc/sh/v3/syntax"
+)
 
 func (w *Walker) ifClause(sc *Scope, c *syntax.IfClause) Stream {
 	out := Stream{Known: true}
@@ -24,10 +28,10 @@ func (w *Walker) ifClause(sc *Scope, c *syntax.IfClause) Stream {
 }
 
 func (w *Walker) while(sc *Scope, c *syntax.WhileClause) Stream {
-	endless := !c.Until && always(c.Cond, "true", ":") || c.Until && always(c.Cond, "false")
+	endless := always(c.Cond, !c.Until)
 	for range 2 {
 		b := sc.Sub()
-		if endless && !paced(c.Do) {
+		if endless && !sc.paced(c.Do, 0) {
 			b.loops++
 		} else if endless {
 			b.loops = 0
@@ -41,39 +45,6 @@ func (w *Walker) while(sc *Scope, c *syntax.WhileClause) Stream {
 		}
 	}
 	return Stream{}
-}
-
-func always(cond []*syntax.Stmt, names ...string) bool {
-	if len(cond) != 1 {
-		return false
-	}
-	call, ok := cond[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(call.Args) != 1 {
-		return false
-	}
-	for _, n := range names {
-		if call.Args[0].Lit() == n {
-			return true
-		}
-	}
-	return false
-}
-
-// paced reports whether a loop body waits for something in each round.
-func paced(body []*syntax.Stmt) bool {
-	found := false
-	for _, st := range body {
-		syntax.Walk(st, func(n syntax.Node) bool {
-			if call, ok := n.(*syntax.CallExpr); ok && len(call.Args) > 0 {
-				switch call.Args[0].Lit() {
-				case "sleep", "wait", "read", "usleep", "break", "exit", "return", "inotifywait":
-					found = true
-				}
-			}
-			return !found
-		})
-	}
-	return found
 }
 
 func (w *Walker) forClause(sc *Scope, c *syntax.ForClause) Stream {
@@ -92,14 +63,20 @@ func (w *Walker) forClause(sc *Scope, c *syntax.ForClause) Stream {
 			}
 		}
 		before := sc.Sub()
+		many := (len(items) >= crowd || crowded(loop.Items)) && !sc.paced(c.Do, 0)
 		if c.Select {
-			items = []string{string(HoleText)}
+			w.give(sc, "REPLY", string(HoleText))
+			items = append(items, string(HoleText))
 		}
+		out := Stream{Known: true}
 		for _, it := range items {
 			b := sc.Sub()
-			w.assigned(b, loop.Name.Value, false, it)
-			b.set(loop.Name.Value, it)
-			w.stmts(b, c.Do)
+			w.iterate(b, loop.Name.Value, it)
+			if many {
+				b.loops++
+			}
+			out = out.then(w.stmts(b, c.Do))
+			b.loops = sc.loops
 			sc.join(b)
 			if w.done {
 				return Stream{}
@@ -107,31 +84,69 @@ func (w *Walker) forClause(sc *Scope, c *syntax.ForClause) Stream {
 		}
 		if len(items) == 0 || !allKnown(items) {
 			b := before.Sub()
-			b.set(loop.Name.Value, string(HoleText))
-			w.stmts(b, c.Do)
-			sc.join(sc.Sub(), b)
-		}
-	case *syntax.CStyleLoop:
-		for _, x := range []syntax.ArithmExpr{loop.Init, loop.Cond, loop.Post} {
-			if x != nil {
-				w.arith(sc, x)
-			}
-		}
-		for range 2 {
-			b := sc.Sub()
-			if loop.Cond == nil && !paced(c.Do) {
+			w.iterate(b, loop.Name.Value, string(HoleText))
+			if many {
 				b.loops++
 			}
-			w.blur(b, loop.Init)
-			w.blur(b, loop.Post)
 			w.stmts(b, c.Do)
 			b.loops = sc.loops
 			sc.join(sc.Sub(), b)
+		} else if !c.Select && !leaves(c.Do) {
+			return out
 		}
+	case *syntax.CStyleLoop:
+		w.counting(sc, c, loop)
 	default:
 		w.report(sc, FactParse, "a loop that is not known here", w.span(c))
 	}
 	return Stream{}
+}
+
+// counting walks for ((init; cond; post)).
+func (w *Walker) counting(sc *Scope, c *syntax.ForClause, loop *syntax.CStyleLoop) {
+	for _, x := range []syntax.ArithmExpr{loop.Init, loop.Cond, loop.Post} {
+		if x != nil {
+			w.arith(sc, x)
+		}
+	}
+	for range 2 {
+		b := sc.Sub()
+		if (loop.Cond == nil || unbounded(loop.Cond)) && !sc.paced(c.Do, 0) {
+			b.loops++
+		}
+		w.blur(b, loop.Init)
+		w.blur(b, loop.Post)
+		w.stmts(b, c.Do)
+		b.loops = sc.loops
+		sc.join(sc.Sub(), b)
+	}
+}
+
+// iterate gives the variable of a loop its next value; one that refers to
+// another is made to refer to the item.
+func (w *Walker) iterate(sc *Scope, name, item string) {
+	if v, ok := sc.vars[name]; ok && v.isRef {
+		w.nameref(sc, name, item)
+		return
+	}
+	w.give(sc, name, item)
+}
+
+// leaves reports whether a loop body may end the loop early.
+func leaves(body []*syntax.Stmt) bool {
+	found := false
+	for _, st := range body {
+		syntax.Walk(st, func(n syntax.Node) bool {
+			if call, ok := n.(*syntax.CallExpr); ok && len(call.Args) > 0 {
+				switch call.Args[0].Lit() {
+				case "break", "exit", "return", "continue":
+					found = true
+				}
+			}
+			return !found
+		})
+	}
+	return found
 }
 
 // blur makes the counters of a loop unknown numbers.
@@ -142,7 +157,7 @@ func (w *Walker) blur(sc *Scope, x syntax.ArithmExpr) {
 	syntax.Walk(x, func(n syntax.Node) bool {
 		if word, ok := n.(*syntax.Word); ok {
 			if name := word.Lit(); name != "" && syntax.ValidName(name) {
-				sc.set(name, string(HoleText))
+				w.give(sc, name, string(HoleText))
 			}
 		}
 		return true
@@ -160,14 +175,27 @@ func allKnown(list []string) bool {
 
 func (w *Walker) caseClause(sc *Scope, c *syntax.CaseClause) Stream {
 	w.word(sc, c.Word)
-	branches := []*Scope{sc.Sub()}
+	var branches []*Scope
+	var before *Scope // ";&" and ";;&" go on with what the item above left
+	rest := true
 	for _, item := range c.Items {
 		for _, p := range item.Patterns {
 			w.word(sc, p)
+			rest = rest && p.Lit() != "*"
 		}
 		b := sc.Sub()
+		if before != nil {
+			b.join(sc.Sub(), before)
+			before = nil
+		}
 		w.stmts(b, item.Stmts)
 		branches = append(branches, b)
+		if item.Op != syntax.Break {
+			before = b.Sub()
+		}
+	}
+	if rest || len(branches) == 0 {
+		branches = append([]*Scope{sc.Sub()}, branches...) // no item fits
 	}
 	sc.join(branches...)
 	return Stream{}
@@ -176,6 +204,9 @@ func (w *Walker) caseClause(sc *Scope, c *syntax.CaseClause) Stream {
 func (w *Walker) binary(sc *Scope, c *syntax.BinaryCmd) Stream {
 	switch c.Op {
 	case syntax.AndStmt, syntax.OrStmt:
+		if w.choice(sc, c) {
+			return Stream{Known: true}
+		}
 		x := w.stmt(sc, c.X)
 		if c.Op == syntax.AndStmt && succeeds(c.X) {
 			return x.then(w.stmt(sc, c.Y))
@@ -191,7 +222,18 @@ func (w *Walker) binary(sc *Scope, c *syntax.BinaryCmd) Stream {
 	case syntax.Pipe, syntax.PipeAll:
 		left := sc.Sub()
 		left.spread = true
+		left.piped()
+		if c.Op == syntax.PipeAll {
+			left.fds = maps.Clone(left.fds)
+			if left.fds == nil {
+				left.fds = map[string]handle{}
+			}
+			left.fds["2"] = handle{output: true}
+		}
 		out := w.stmt(left, c.X)
+		if flooded(c.X, c.Y) {
+			w.report(sc, FactForkBomb, "jobs without an end", w.span(c))
+		}
 		right := sc.Sub()
 		right.spread = true
 		right.stdin = out

@@ -41,6 +41,16 @@ func escape(out *strings.Builder, s string, ansi bool) int {
 	const hex = "0123456789abcdefABCDEF"
 	switch s[0] {
 	case 'x':
+		if ansi && len(s) > 1 && s[1] == '{' { // \x{72}: bash takes any number of digits
+			if n, d := digits(2, len(s), hex); d != "" {
+				if n < len(s) && s[n] == '}' {
+					n++
+				}
+				v, _ := strconv.ParseUint(d[max(0, len(d)-2):], 16, 8)
+				out.WriteByte(byte(v))
+				return n
+			}
+		}
 		if n, d := digits(1, 2, hex); d != "" {
 			v, _ := strconv.ParseUint(d, 16, 8)
 			out.WriteByte(byte(v))

@@ -13,13 +13,14 @@ const maxChoices = 24 // combinations of alternative values that are tried
 // variable with several possible values makes next yield one round for each
 // combination.
 type expander struct {
-	w       *Walker
-	sc      *Scope
-	choice  map[string]int
-	count   map[string]int
-	order   []string
-	rounds  int
-	outputs map[syntax.Node]Stream
+	w        *Walker
+	sc       *Scope
+	choice   map[string]int
+	count    map[string]int
+	order    []string
+	rounds   int
+	outputs  map[syntax.Node]Stream
+	document bool // a here-document: $* joins with blanks
 }
 
 func (w *Walker) expander(sc *Scope) *expander { return &expander{w: w, sc: sc} }
@@ -86,6 +87,9 @@ func (w *Walker) words(sc *Scope, word *syntax.Word) []string {
 	for x.next() {
 		values = union(values, []string{x.word(word)})
 	}
+	if said := sayings(sc, word); said != nil {
+		return said
+	}
 	return values
 }
 
@@ -117,6 +121,7 @@ type builder struct {
 	fields []string
 	split  bool
 	ifs    string
+	vague  bool // where the shell splits is not known
 }
 
 func (b *builder) add(s string, quoted bool) {
@@ -144,7 +149,7 @@ func (b *builder) unquoted(s string) {
 		b.add(s, false)
 		return
 	}
-	if s == string(HoleText) {
+	if s == string(HoleText) || b.vague && s != "" {
 		s = string(HoleFields)
 	}
 	start := 0
@@ -223,8 +228,11 @@ func (x *expander) fields(word *syntax.Word) []string {
 	var out []string
 	for _, w := range x.braces(word) {
 		b := &builder{split: true, ifs: " \t\n"}
-		if ifs := x.sc.get("IFS"); len(ifs) == 1 && Known(ifs[0]) {
+		switch ifs := x.sc.get("IFS"); {
+		case len(ifs) == 1 && Known(ifs[0]):
 			b.ifs = ifs[0]
+		case len(ifs) != 1 || ifs[0] != string(HoleMaybe):
+			b.vague = true
 		}
 		x.parts(b, w.Parts, true)
 		b.flush()
@@ -249,11 +257,7 @@ func (x *expander) parts(b *builder, parts []syntax.WordPart, first bool) {
 			}
 			x.literal(b, v)
 		case *syntax.SglQuoted:
-			v := p.Value
-			if p.Dollar {
-				v = ansiC(v)
-			}
-			b.add(inert(v), true)
+			b.add(single(p), true)
 		case *syntax.DblQuoted:
 			x.double(b, p.Parts)
 		case *syntax.ParamExp:
@@ -273,6 +277,27 @@ func (x *expander) parts(b *builder, parts []syntax.WordPart, first bool) {
 			b.add(string(HoleFields), false)
 		}
 	}
+}
+
+// single is the text of a single-quoted string. Holes in it are kept: they come
+// from the text around code that is walked, never from the text itself.
+func single(p *syntax.SglQuoted) string {
+	if !p.Dollar {
+		return p.Value
+	}
+	var out strings.Builder
+	rest := p.Value
+	for {
+		i := strings.IndexAny(rest, holes)
+		if i < 0 {
+			break
+		}
+		out.WriteString(inert(ansiC(rest[:i])))
+		out.WriteByte(rest[i])
+		rest = rest[i+1:]
+	}
+	out.WriteString(inert(ansiC(rest)))
+	return out.String()
 }
 
 // tilde expands ~ and ~user in front of a word and returns what is left.
@@ -344,7 +369,7 @@ func (x *expander) double(b *builder, parts []syntax.WordPart) {
 		case *syntax.Lit:
 			b.add(unescape(p.Value, false), true)
 		case *syntax.ParamExp:
-			if p.Excl || !x.spreads(b, p) {
+			if !x.spreads(b, p) {
 				x.param(b, p, true)
 			}
 		default:
@@ -360,7 +385,7 @@ func (x *expander) spreads(b *builder, p *syntax.ParamExp) bool {
 		return false
 	}
 	if w, whole := p.Index.(*syntax.Word); p.Param.Value == "*" || whole && w.Lit() == "*" {
-		b.add(strings.Join(list, " "), true)
+		b.add(strings.Join(list, x.separator()), true)
 		return true
 	}
 	for i, v := range list {
@@ -370,6 +395,25 @@ func (x *expander) spreads(b *builder, p *syntax.ParamExp) bool {
 		b.add(v, true)
 	}
 	return true
+}
+
+// separator is what "$*" puts between its elements.
+func (x *expander) separator() string {
+	ifs := x.sc.get("IFS")
+	switch {
+	case x.document:
+		return " "
+	case len(ifs) != 1:
+		return string(HoleMaybe)
+	case ifs[0] == string(HoleMaybe):
+		return " " // unset
+	case !Known(ifs[0]):
+		return string(HoleMaybe)
+	}
+	for _, r := range ifs[0] {
+		return string(r)
+	}
+	return ""
 }
 
 // quoted expands parts inside double quotes or a here-document.
@@ -386,7 +430,7 @@ func (x *expander) quoted(parts []syntax.WordPart, heredoc bool) string {
 		case *syntax.ArithmExp:
 			b.add(x.w.arithValueIn(x, p.X), true)
 		case *syntax.SglQuoted:
-			b.add(inert(p.Value), true)
+			b.add(single(p), true)
 		case *syntax.DblQuoted:
 			b.add(x.quoted(p.Parts, heredoc), true)
 		default:

@@ -15,7 +15,10 @@ const (
 )
 
 // Span is a part of the judged text, in bytes.
-type Span struct{ Start, End int }
+type Span struct {
+	Start int `json:"start"`
+	End   int `json:"end"`
+}
 
 // Fact is something found while walking a text.
 type Fact struct {
@@ -33,6 +36,9 @@ type Stream struct {
 	Text    string   // may hold holes, as values do
 	Inherit bool     // the stream of the whole line, e.g. an empty standard input
 	File    string   // it is the content of this file
+	Local   bool     // not known, and made of local files alone but for Said
+	Said    string   // the known pieces of a stream that is not known as a whole
+	Made    bool     // the line itself made the file it comes from
 	Fetched bool     // some of it comes from the network
 	Decoded bool     // some of it was encoded in the line itself
 	Script  bool     // it is code printed by a program known to print code

@@ -15,6 +15,23 @@ func printed(name string, args []string, in Stream) (string, bool) {
 		return echo(args), true
 	case "printf":
 		return printf(args)
+	case "basename", "dirname":
+		if len(args) != 1 || !Known(args[0]) || args[0] == "" || args[0][0] == '-' {
+			return "", false
+		}
+		p := strings.TrimRight(args[0], "/")
+		i := strings.LastIndexByte(p, '/')
+		switch {
+		case p == "":
+			return "/\n", true
+		case name == "basename":
+			return p[i+1:] + "\n", true
+		case i < 0:
+			return ".\n", true
+		case strings.Trim(p[:i], "/") == "":
+			return "/\n", true
+		}
+		return strings.TrimRight(p[:i], "/") + "\n", true
 	case "true", ":", "false":
 		return "", true
 	case "cat", "tac", "tee", "head", "tail", "sort", "uniq":

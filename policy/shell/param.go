@@ -1,19 +1,20 @@
 package shell
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
-	"mvdan.cc/sh/v3/pattern"
 	"mvdan.cc/sh/v3/syntax"
 )
 
 // elementsOf returns the list behind $@, $*, ${a[@]} and ${a[*]}, with its
 // slice applied.
 func (x *expander) elementsOf(p *syntax.ParamExp) ([]string, bool) {
+	if p.Param != nil && p.Excl && p.Index != nil && wholeArray(p.Index) && p.Exp == nil && p.Repl == nil && p.Slice == nil {
+		return x.sc.keys(p.Param.Value), true
+	}
 	if p.Param == nil || p.Length || p.Excl || p.Exp != nil || p.Repl != nil || p.Names != 0 {
 		return nil, false
 	}
@@ -91,7 +92,7 @@ func (x *expander) param(b *builder, p *syntax.ParamExp, quoted bool) {
 		for i, v := range list {
 			if i > 0 {
 				if quoted {
-					b.add(" ", true)
+					b.add(x.separator(), true)
 				} else {
 					b.flush()
 				}
@@ -118,7 +119,14 @@ func (x *expander) param(b *builder, p *syntax.ParamExp, quoted bool) {
 	}
 	v := x.base(p)
 	if p.Excl {
-		v = x.indirect(v)
+		target := v
+		if counts(name) {
+			target = string(HoleMaybe) // a number: no code in it
+		}
+		v = x.indirect(target)
+		if name = ""; syntax.ValidName(target) {
+			name = target
+		}
 	}
 	switch {
 	case p.Slice != nil:
@@ -138,7 +146,7 @@ func (x *expander) base(p *syntax.ParamExp) string {
 	case "0":
 		return x.sc.arg0
 	case "@", "*":
-		return strings.Join(x.sc.args, " ")
+		return strings.Join(x.sc.args, x.separator())
 	case "#":
 		for _, a := range x.sc.args {
 			if Has(a, HoleFields) {
@@ -165,7 +173,7 @@ func (x *expander) base(p *syntax.ParamExp) string {
 	if p.Index != nil {
 		if list, ok := x.sc.array(name); ok {
 			if wholeArray(p.Index) {
-				return strings.Join(list, " ")
+				return strings.Join(list, x.separator())
 			}
 			i, ok := number(x.w.arithValueIn(x, p.Index))
 			if ok && i < 0 {
@@ -190,6 +198,7 @@ func (x *expander) base(p *syntax.ParamExp) string {
 // indirect follows ${!v}.
 func (x *expander) indirect(v string) string {
 	if !Known(v) {
+		x.w.evaluated(x.sc, v)
 		return string(HoleText)
 	}
 	if syntax.ValidName(v) {
@@ -198,8 +207,17 @@ func (x *expander) indirect(v string) string {
 	if n, err := strconv.Atoi(v); err == nil && n >= 0 {
 		return x.base(&syntax.ParamExp{Param: &syntax.Lit{Value: v}})
 	}
-	x.w.hidden(x.sc, v)
+	x.w.evaluated(x.sc, v)
 	return string(HoleText)
+}
+
+// counts reports whether a parameter is a number that the shell keeps itself.
+func counts(name string) bool {
+	switch name {
+	case "#", "?", "$", "!", "OPTIND", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID", "BASHPID", "EPOCHSECONDS", "SHLVL":
+		return true
+	}
+	return false
 }
 
 func (x *expander) slice(v string, s *syntax.Slice) string {
@@ -239,77 +257,6 @@ func (x *expander) slice(v string, s *syntax.Slice) string {
 	return unknown
 }
 
-// rawPattern returns a pattern word as written, when it is all literal.
-func (x *expander) rawPattern(w *syntax.Word) (string, bool) {
-	if w == nil {
-		return "", true
-	}
-	var out strings.Builder
-	for _, p := range w.Parts {
-		switch p := p.(type) {
-		case *syntax.Lit:
-			out.WriteString(p.Value)
-		default:
-			v := x.word(&syntax.Word{Parts: []syntax.WordPart{p}})
-			if Has(v, HoleStar) && strings.Trim(strings.ReplaceAll(v, "\x03", ""), holes) == strings.ReplaceAll(v, "\x03", "") && !Has(v, HoleChar) {
-				out.WriteString(strings.ReplaceAll(v, "\x03", "*"))
-				continue
-			}
-			if !Known(v) {
-				return "", false
-			}
-			out.WriteString(pattern.QuoteMeta(v, 0))
-		}
-	}
-	return out.String(), true
-}
-
-func compile(pat string, mode pattern.Mode, wrap func(string) string) (*regexp.Regexp, bool) {
-	if len(pat) > 1024 {
-		return nil, false
-	}
-	expr, err := pattern.Regexp(pat, mode)
-	if err != nil {
-		return nil, false
-	}
-	re, err := regexp.Compile(wrap(expr))
-	return re, err == nil
-}
-
-func (x *expander) replace(v string, r *syntax.Replace) string {
-	with := x.word(r.With)
-	raw, ok := x.rawPattern(r.Orig)
-	if !ok || !Known(v) || len(v) > 4096 {
-		if Has(v, HoleMaybe) {
-			return string(HoleMaybe)
-		}
-		return string(HoleText)
-	}
-	prefix, suffix := "(?s)", ""
-	switch {
-	case strings.HasPrefix(raw, "#") && !r.All:
-		prefix, raw = "(?s)^", raw[1:]
-	case strings.HasPrefix(raw, "%") && !r.All:
-		suffix, raw = "$", raw[1:]
-	}
-	re, ok := compile(raw, 0, func(e string) string { return prefix + "(?:" + strings.TrimPrefix(e, "(?s)") + ")" + suffix })
-	if !ok || raw == "" {
-		return string(HoleText)
-	}
-	first := true
-	out := re.ReplaceAllStringFunc(v, func(m string) string {
-		if !r.All && !first || m == "" {
-			return m
-		}
-		first = false
-		return with
-	})
-	if len(out) > maxValue {
-		return string(HoleText)
-	}
-	return out
-}
-
 func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b *builder) string {
 	maybe := v == string(HoleMaybe)
 	switch e.Op {
@@ -317,8 +264,7 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 		word := x.operand(e.Word, quoted)
 		if maybe || v == "" && (e.Op == syntax.DefaultUnsetOrNull || e.Op == syntax.AssignUnsetOrNull) {
 			if (e.Op == syntax.AssignUnset || e.Op == syntax.AssignUnsetOrNull) && syntax.ValidName(name) {
-				x.w.assigned(x.sc, name, false, word)
-				x.sc.set(name, word)
+				x.w.give(x.sc, name, word)
 			}
 			return word
 		}
@@ -363,7 +309,7 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 				return inert(ansiC(v))
 			}
 		case "P":
-			x.w.hidden(x.sc, v)
+			x.w.evaluated(x.sc, v)
 		}
 		return string(HoleText)
 	}
@@ -395,19 +341,24 @@ func (x *expander) operand(word *syntax.Word, quoted bool) string {
 // reparsed expands text that the parser took for quoted and the shell does not.
 func (x *expander) reparsed(text string) string {
 	if !strings.ContainsAny(text, "$`\\") {
-		return inert(text)
+		return text
 	}
 	if x.w.depth >= maxDepth || tooDeep(text) {
 		x.w.limit(x.sc, x.w.here())
 		return string(HoleText)
 	}
-	word, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Document(strings.NewReader(text))
+	word, err := parseDocument(text)
 	if err != nil {
 		x.w.report(x.sc, FactParse, err.Error(), x.w.here())
 		return string(HoleText)
 	}
 	x.w.depth++
-	defer func() { x.w.depth-- }()
+	base := x.w.base
+	if base == nil {
+		at := x.w.at // places in the text are not places in the line
+		x.w.base = &at
+	}
+	defer func() { x.w.depth--; x.w.base = base }()
 	return x.quoted(word.Parts, false)
 }
 
@@ -425,43 +376,4 @@ func recase(v string, op syntax.ParExpOperator) string {
 		}
 	}
 	return string(r)
-}
-
-func (x *expander) trim(v string, e *syntax.Expansion) string {
-	raw, ok := x.rawPattern(e.Word)
-	if !ok || !Known(v) || len(v) > 4096 {
-		if Has(v, HoleMaybe) {
-			return string(HoleMaybe)
-		}
-		return string(HoleText)
-	}
-	re, ok := compile(raw, pattern.EntireString, func(s string) string { return s })
-	if !ok {
-		return string(HoleText)
-	}
-	runes := []rune(v)
-	cut := func(n int, prefix bool) (string, bool) {
-		if prefix {
-			return string(runes[n:]), re.MatchString(string(runes[:n]))
-		}
-		return string(runes[:len(runes)-n]), re.MatchString(string(runes[len(runes)-n:]))
-	}
-	if len(runes) > 512 {
-		return string(HoleText)
-	}
-	prefix := e.Op == syntax.RemSmallPrefix || e.Op == syntax.RemLargePrefix
-	if e.Op == syntax.RemSmallPrefix || e.Op == syntax.RemSmallSuffix {
-		for n := 0; n <= len(runes); n++ {
-			if rest, ok := cut(n, prefix); ok {
-				return rest
-			}
-		}
-		return v
-	}
-	for n := len(runes); n >= 0; n-- {
-		if rest, ok := cut(n, prefix); ok {
-			return rest
-		}
-	}
-	return v
 }

@@ -6,85 +6,6 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// redirects judges the redirections of a statement. It returns the standard
-// input they set, if ok, and whether standard output goes away, into path when
-// that is one file.
-func (w *Walker) redirects(sc *Scope, list []*syntax.Redirect) (in Stream, path string, out, ok bool) {
-	for _, r := range list {
-		fd := ""
-		if r.N != nil {
-			fd = r.N.Value
-			if strings.HasPrefix(fd, "{") {
-				sc.set(strings.Trim(fd, "{}"), string(HoleText))
-			}
-		}
-		switch r.Op {
-		case syntax.Hdoc, syntax.DashHdoc:
-			text := ""
-			if r.Hdoc != nil {
-				text = w.heredoc(sc, r)
-			}
-			if fd == "" || fd == "0" {
-				in, ok = literal(text), true
-			}
-			continue
-		case syntax.WordHdoc:
-			text := w.word(sc, r.Word)
-			if fd == "" || fd == "0" {
-				in, ok = literal(text+"\n"), true
-			}
-			continue
-		}
-		targets := w.fields(sc, r.Word)
-		if len(targets) == 0 {
-			targets = []string{""}
-		}
-		target := targets[0]
-		switch r.Op {
-		case syntax.RdrIn:
-			w.host.Read(w, sc, target)
-			if fd == "" || fd == "0" {
-				in, ok = w.content(sc, target), true
-			}
-		case syntax.RdrInOut:
-			w.host.Read(w, sc, target)
-			w.host.Write(w, sc, target)
-			if fd == "" || fd == "0" {
-				in, ok = Stream{File: target}, true
-			}
-		case syntax.DplIn:
-			if fd == "" || fd == "0" {
-				in, ok = Stream{}, true
-			}
-			if !descriptor(target) {
-				w.host.Read(w, sc, target)
-			}
-		case syntax.DplOut:
-			if descriptor(target) {
-				if fd == "" || fd == "1" {
-					out = out || target != "1"
-				}
-				continue
-			}
-			w.host.Write(w, sc, target)
-			path, out = target, true
-		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
-			w.host.Write(w, sc, target)
-			if fd == "" || fd == "1" || r.Op == syntax.RdrAll || r.Op == syntax.AppAll {
-				path, out = target, true
-				if r.Op == syntax.AppOut || r.Op == syntax.AppAll {
-					if old, seen := sc.File(target); seen && (old.Content.Fetched || old.Content.Decoded) {
-						path = "" // what was written before still counts
-					}
-				}
-			}
-		default:
-			w.report(sc, FactParse, "a redirection that is not known here", w.span(r))
-		}
-	}
-	return in, path, out, ok
-}
-
 func descriptor(s string) bool {
 	if s == "-" {
 		return true
@@ -108,16 +29,20 @@ func literal(text string) Stream {
 
 // content is what is known of a file that is read.
 func (w *Walker) content(sc *Scope, path string) Stream {
+	if n, ok := fdNumber(Clean(path, "")); ok {
+		if n == "0" {
+			return sc.stdin
+		}
+		return sc.fds[n].in
+	}
 	if f, ok := sc.File(path); ok {
 		s := f.Content
-		s.File = path
+		s.File, s.Made = path, true
 		return s
 	}
 	switch {
 	case path == "/dev/null":
 		return Stream{Known: true}
-	case path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0":
-		return sc.stdin
 	case strings.HasPrefix(path, "/dev/tcp/") || strings.HasPrefix(path, "/dev/udp/") || Has(path, HoleFetched):
 		return Stream{Fetched: true}
 	case Has(path, HoleDecoded):
@@ -140,8 +65,9 @@ func (w *Walker) heredoc(sc *Scope, r *syntax.Redirect) string {
 		}
 	}
 	if quoted {
-		return inert(r.Hdoc.Lit())
+		return r.Hdoc.Lit()
 	}
 	x := w.expander(sc)
+	x.document = true
 	return x.quoted(r.Hdoc.Parts, true)
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -15,7 +16,8 @@ type variable struct {
 	values  []string // a scalar: each one is possible
 	list    []string // an array, when isList
 	isList  bool
-	ref     string // nameref target, when isRef
+	keys    []string // of the list, when they are not just its positions
+	ref     string   // nameref target, when isRef
 	isRef   bool
 	integer bool
 	lower   bool
@@ -33,25 +35,46 @@ type File struct {
 // Scope is the state of one shell at one point of the line: variables,
 // functions, working directory, positional parameters.
 type Scope struct {
-	login   map[string]variable // the login environment, shared and never written
-	vars    map[string]variable // what the line changed
-	funcs   map[string]*function
-	args    []string // "$@"
-	arg0    string
-	cwd     string // absolute, or "" when not known
-	home    string
-	stdin   Stream
-	via     []string
-	spread  bool        // inside a pipeline or in the background
-	running []*function // outermost first
-	loops   int         // endless loops around
-	shared  *shared
+	login     map[string]variable // the login environment, shared and never written
+	vars      map[string]variable // what the line changed
+	funcs     map[string]*function
+	passed    map[string]*function // functions of the shell that started this one, perhaps exported
+	args      []string             // "$@"
+	arg0      string
+	cwd       string // absolute, or "" when not known
+	home      string
+	stdin     Stream
+	fds       map[string]handle // other open descriptors; never changed in place
+	kept      bool              // exec made its redirections last
+	oldcwd    string            // the directory before the last cd
+	dirs      []string          // the stack of pushd, nearest first
+	cdable    bool              // cd takes the name of a variable
+	exporting bool              // every variable that is assigned is exported
+	keyword   bool              // words that look like assignments are some, wherever they stand
+	via       []string
+	spread    bool        // inside a pipeline or in the background
+	running   []*function // outermost first
+	loops     int         // endless loops around
+	shared    *shared
 }
 
 // shared is what subshells see of each other.
 type shared struct {
-	files map[string]File
-	links map[string]string // symbolic links that the line makes
+	files     map[string]File
+	links     map[string]string   // symbolic links that the line makes
+	vague     []string            // the keys of files that hold holes
+	ran       map[string]bool     // scripts that ran before the line wrote them, if it does
+	traps     []pending           // code that runs later
+	aliases   map[string][]string // every definition of an alias
+	expanding map[string]bool     // aliases that are being expanded
+	programs  map[string]string   // copies that the line makes of programs of the image
+}
+
+// pending is code that a trap runs at the end, in the scope as it is then.
+type pending struct {
+	sc   *Scope
+	code string
+	at   Span
 }
 
 type function struct {
@@ -79,7 +102,12 @@ func NewLogin(home, user string) *Login {
 		"PPID": "\x01", "BASHPID": "\x01", "EPOCHSECONDS": "\x01", "EPOCHREALTIME": "\x01", "BASH_VERSION": "\x01", "SHLVL": "\x01", "REPLY": "\x02",
 		"OPTIND": "1", "COLUMNS": "\x02", "LINES": "\x02", "BASHOPTS": "\x01", "SHELLOPTS": "\x01",
 	} {
-		l.vars[name] = variable{values: []string{value}, export: true}
+		l.vars[name] = variable{values: []string{value}}
+	}
+	for _, name := range [...]string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "OLDPWD", "LANG", "TERM", "SHLVL"} {
+		v := l.vars[name]
+		v.export = true
+		l.vars[name] = v
 	}
 	return l
 }
@@ -89,7 +117,8 @@ func NewLogin(home, user string) *Login {
 func NewScope(l *Login) *Scope {
 	return &Scope{
 		login: l.vars, vars: map[string]variable{}, funcs: map[string]*function{}, arg0: "bash", home: l.home,
-		stdin: Stream{Inherit: true}, shared: &shared{files: map[string]File{}, links: map[string]string{}},
+		stdin: Stream{Inherit: true}, shared: &shared{files: map[string]File{}, links: map[string]string{}, ran: map[string]bool{},
+			aliases: map[string][]string{}, expanding: map[string]bool{}, programs: map[string]string{}},
 	}
 }
 
@@ -126,19 +155,6 @@ func (sc *Scope) Looping() bool { return sc.loops > 0 }
 
 // Spread reports whether the command runs beside others.
 func (sc *Scope) Spread() bool { return sc.spread }
-
-// File returns what the line did to a file earlier, if anything.
-func (sc *Scope) File(name string) (File, bool) {
-	f, ok := sc.shared.files[Clean(name, sc.cwd)]
-	return f, ok
-}
-
-// Wrote notes that the line writes content to a file.
-func (sc *Scope) Wrote(name string, content Stream) {
-	if p := Clean(name, sc.cwd); p != "" && len(sc.shared.files) < maxFields {
-		sc.shared.files[p] = File{Content: content}
-	}
-}
 
 // Linked notes that the line makes a symbolic link.
 func (sc *Scope) Linked(link, target string) {
@@ -206,8 +222,13 @@ func (sc *Scope) Fresh(launcher, arg0 string, args []string) *Scope {
 			c.vars[n] = v
 		}
 	}
+	c.passed = maps.Clone(sc.passed)
+	if c.passed == nil {
+		c.passed = map[string]*function{}
+	}
+	maps.Copy(c.passed, sc.funcs)
 	c.funcs = map[string]*function{}
-	c.arg0, c.args, c.running = arg0, args, nil
+	c.arg0, c.args, c.exporting, c.keyword = arg0, args, false, false
 	return c
 }
 
@@ -260,6 +281,26 @@ func (sc *Scope) array(name string) ([]string, bool) {
 	return v.list, true
 }
 
+// keys lists the keys of an array.
+func (sc *Scope) keys(name string) []string {
+	v, ok := sc.lookup(sc.resolve(name))
+	switch {
+	case !ok:
+		return nil
+	case !v.isList:
+		return []string{"0"}
+	case len(v.keys) == len(v.list):
+		return v.keys
+	}
+	out := make([]string, len(v.list))
+	for i := range out {
+		if out[i] = strconv.Itoa(i); len(v.keys) > 0 || v.list[i] == string(HoleFields) {
+			return []string{string(HoleFields)}
+		}
+	}
+	return out
+}
+
 // assigned reports whether the line itself gave the variable its value.
 func (sc *Scope) assigned(name string) bool {
 	v, _ := sc.lookup(sc.resolve(name))
@@ -296,13 +337,13 @@ func (sc *Scope) Set(name, value string) {
 	sc.vars[name] = v
 }
 
-func (sc *Scope) setList(name string, list []string) {
+func (sc *Scope) setList(name string, list []string, keys ...string) {
 	name = sc.resolve(name)
 	v := sc.vars[name]
 	if len(list) > maxFields {
 		list = []string{string(HoleFields)}
 	}
-	v.list, v.isList, v.values, v.set = list, true, nil, true
+	v.list, v.keys, v.isList, v.values, v.set = list, keys, true, nil, true
 	sc.vars[name] = v
 }
 
@@ -336,7 +377,33 @@ func (sc *Scope) join(branches ...*Scope) {
 			args = []string{string(HoleFields)}
 		}
 	}
+	sc.plugged(branches)
 	sc.vars, sc.funcs, sc.cwd, sc.args = merged, first.funcs, cwd, args
+}
+
+// plugged joins the descriptors: any branch may have opened one for good.
+func (sc *Scope) plugged(branches []*Scope) {
+	fds := map[string]handle{}
+	stdin := branches[0].stdin
+	for _, b := range branches {
+		maps.Copy(fds, b.fds)
+		sc.cdable = sc.cdable || b.cdable
+		sc.exporting = sc.exporting || b.exporting
+		sc.keyword = sc.keyword || b.keyword
+		switch same := b.stdin.Known == stdin.Known && b.stdin.Text == stdin.Text && b.stdin.File == stdin.File && b.stdin.Inherit == stdin.Inherit; {
+		case same:
+		case stdin.Inherit:
+			stdin = b.stdin
+		case !b.stdin.Inherit:
+			stdin = Stream{}
+		}
+	}
+	if len(fds) > 0 {
+		sc.fds = fds
+	}
+	sc.stdin = stdin
+	sc.oldcwd = branches[len(branches)-1].oldcwd
+	sc.dirs = branches[len(branches)-1].dirs
 }
 
 func known(vars map[string]variable, name string) bool { _, ok := vars[name]; return ok }

@@ -79,6 +79,13 @@ func TestWordsExpandAsInBash(t *testing.T) {
 		"show a\\\nb 'c\\\nd'",
 		`show "a\"b\\c\d"`,
 		`x=5; show ${x:=7} ${z:=8} $z`,
+		`IFS=-; set -- a b; show "$*" "${@}"; a=(c d); show "${a[*]}"`,
+		`declare -A m=([k]=1); show "${!m[@]}"; a=(x y); show "${!a[@]}"`,
+		`read -r a b <<< 'one two three'; show "$a" "$b"; IFS=: read -r c d <<< x:y; show "$c" "$d"`,
+		`mapfile -t l <<< $'p\nq'; show "${l[@]}"; read -ra w <<< 'u v'; show "${w[1]}"`,
+		`x=re; show ${x/e/&o} ${x/#/p} ${x/%/s}; show $'\x{72}m'`,
+		`exec 3<<< three; read -r -u 3 t; show "$t"; read -r u <<< four; show "$u"`,
+		`show "$(basename /a/b)" "$(dirname /a/b)" "$(dirname /a)"`,
 	} {
 		t.Run(script, func(t *testing.T) {
 			out, err := exec.Command(bash, "-c", "show() { printf '<%s>' \"$@\"; echo; }\n"+script).Output()
@@ -136,6 +143,8 @@ func TestEveryBranchIsWalked(t *testing.T) {
 		"f() { X; }", "f() { X; }; f", "function f { X; }; f", "a $(X)", "a `X`", "a <(X)", "a >(X)", "x=$(X)", "x[$(X)]=1", "x=(a $(X))", "declare x=$(X)", "export x=$(X)", "a > $(X)",
 		"a <<E\n$(X)\nE", "a <<< $(X)", "echo ${x:-$(X)}", "echo ${x/$(X)/}", "echo ${x:$(X)}", "echo $(($(X)))", "(($(X)))", "let x=$(X)", "[[ $(X) ]]", "[[ a == $(X) ]]", "eval X", "trap X EXIT",
 		"echo \"${x:-'$(X)'}\"", "[[ -v 'a[$(X)]' ]]", "x='a[$(X)]'; echo $((x))", "x='$(X)'; echo ${x@P}", "printf -v 'a[$(X)]' v", "mapfile -C X f", "command X", "builtin eval X", "exec X",
+		"ls # \\\nX", "eval 'ls # \\\nX'", "a $(ls #\\\nX)", "alias a=X\na b", "exec 3<<< X; eval \"$(cat <&3)\"", "{ echo X >&2; } 2>&1 | while read c; do $c; done", "f() { ((x)); }; x='a[$(X)]' f",
+		"command_not_found_handle() { X; }; nope", "f() { X; }; sh -c f", "trap '$c' EXIT; c=X", "time -- X", "coproc a=1 X", "declare -a 'a=($(X))'", "c=X; IFS=; set -- $c; \"$*\"",
 	} {
 		found := false
 		for _, argv := range walk(src).calls {

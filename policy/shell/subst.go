@@ -19,6 +19,7 @@ func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
 		at := x.w.at
 		sub := x.sc.Sub()
 		sub.stdin = Stream{Inherit: true}
+		sub.piped()
 		s = x.w.stmts(sub, stmts)
 		s.Script = s.Script || x.w.generatedBy(sub, stmts)
 		if len(stmts) == 1 && stmts[0].Cmd == nil && len(stmts[0].Redirs) == 1 && stmts[0].Redirs[0].Op == syntax.RdrIn {
@@ -46,31 +47,16 @@ func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
 	return string(HoleOutput)
 }
 
-func (w *Walker) generatedBy(sc *Scope, stmts []*syntax.Stmt) bool {
-	if len(stmts) != 1 {
-		return false
-	}
-	c, ok := stmts[0].Cmd.(*syntax.CallExpr)
-	if !ok || len(c.Assigns) > 0 {
-		return false
-	}
-	var argv []string
-	for _, a := range c.Args {
-		lit := a.Lit()
-		if lit == "" {
-			return false
-		}
-		argv = append(argv, lit)
-	}
-	return generated(argv)
-}
-
 // process judges a process substitution. The value is a path that no other
 // file has; what is known of its content is kept under it.
 func (x *expander) process(p *syntax.ProcSubst) string {
 	x.w.steps++
+	if x.sc.loops > 0 {
+		x.w.report(x.sc, FactForkBomb, "background jobs without an end", x.w.here())
+	}
 	sub := x.sc.Sub()
 	sub.spread = true
+	sub.piped()
 	if p.Op == syntax.CmdOut {
 		sub.stdin = Stream{}
 	} else {
@@ -82,7 +68,7 @@ func (x *expander) process(p *syntax.ProcSubst) string {
 	x.w.at = at
 	path := fmt.Sprintf("/dev/fd/p%d", x.w.steps)
 	if !s.Known && !s.Fetched && !s.Decoded && !s.Script {
-		s = Stream{} // opaque when run
+		s = Stream{Listing: s.Listing} // opaque when run
 	}
 	x.sc.shared.files[path] = File{Content: s}
 	return path

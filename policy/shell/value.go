@@ -31,6 +31,8 @@ func Known(v string) bool { return !strings.ContainsAny(v, holes) }
 // Has reports whether the value contains the given hole.
 func Has(v string, hole rune) bool { return strings.ContainsRune(v, hole) }
 
+var legible = strings.NewReplacer("\x01", "…", "\x02", "…", "\x03", "*", "\x04", "?", "\x05", "…", "\x06", "…", "\x0e", "…", "\x0f", "…", "\x10", "…")
+
 // Show returns the value as a person may read it: unknown text becomes "…" and
 // patterns get their characters back.
 func Show(v string) string {
@@ -44,7 +46,7 @@ func Show(v string) string {
 	if Known(v) {
 		return v
 	}
-	return strings.NewReplacer("\x01", "…", "\x02", "…", "\x03", "*", "\x04", "?", "\x05", "…", "\x06", "…", "\x0e", "…", "\x0f", "…", "\x10", "…").Replace(v)
+	return legible.Replace(v)
 }
 
 // inert maps control characters that quoting can make out of harmless text

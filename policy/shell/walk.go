@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"maps"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -10,20 +11,24 @@ const (
 	maxDepth = 48    // nesting of code inside code, functions and substitutions
 	maxSteps = 20000 // statements walked for one text
 	maxBytes = 1 << 20
+	maxWork  = 1 << 21 // characters matched against patterns, for one text
 )
 
 // Walker walks one text. It is not for concurrent use and is thrown away
 // after one text.
 type Walker struct {
-	host  Host
-	steps int
-	bytes int // of nested code parsed
-	depth int
-	nest  int   // depth of the syntax tree
-	base  *Span // set while nested code is walked: where the outer text has it
-	done  bool  // a limit was reached: nothing is walked any more
-	at    Span  // the statement being walked
-	lazy  bool  // inside a function nobody calls
+	host   Host
+	steps  int
+	bytes  int // of nested code parsed
+	work   int // characters that patterns and expressions were tried on
+	depth  int
+	nest   int   // depth of the syntax tree
+	base   *Span // set while nested code is walked: where the outer text has it
+	done   bool  // a limit was reached: nothing is walked any more
+	at     Span  // the statement being walked
+	lazy   bool  // inside a function nobody calls
+	saying bool  // see Says
+	bang   bool  // some text holds the character that history expansion looks for
 }
 
 // NewWalker returns a walker that reports to the host.
@@ -35,8 +40,29 @@ func (w *Walker) Walk(sc *Scope, src string) {
 		w.host.Report(Fact{Kind: kind, Target: detail, Span: Span{0, len(src)}})
 		return
 	}
+	w.bang = strings.Contains(src, "!")
 	w.parse(sc, src)
+	w.later(sc)
 	w.dormant(sc)
+}
+
+// later walks what runs after the text was read: traps, with the state that
+// the text leaves, and scripts that something in the background may have run
+// after the line wrote them.
+func (w *Walker) later(sc *Scope) {
+	for _, p := range sc.shared.traps {
+		w.Source(p.sc.Sub(), p.code, p.at)
+	}
+	var names []string
+	for n := range sc.shared.ran {
+		names = append(names, n)
+	}
+	sortStrings(names)
+	for _, n := range names {
+		if f, ok := sc.shared.files[n]; ok && f.Content.said() != "" {
+			w.Source(sc.Sub(), f.Content.said(), Span{})
+		}
+	}
 }
 
 // Source walks code found inside the text, in the given scope, and returns
@@ -65,6 +91,7 @@ func (w *Walker) Source(sc *Scope, code string, at Span) Stream {
 		w.report(sc, FactPartlyKnown, code, at)
 	}
 	code = strings.NewReplacer("\x03", "*", "\x04", "?").Replace(code)
+	w.bang = w.bang || strings.Contains(code, "!") || !Known(code)
 	w.bytes += len(code)
 	if w.depth >= maxDepth || w.bytes > maxBytes {
 		w.limit(sc, at)
@@ -84,7 +111,7 @@ func (w *Walker) parse(sc *Scope, src string) Stream {
 		w.limit(sc, Span{0, len(src)})
 		return Stream{}
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(src), "")
+	file, err := parseFile(src)
 	if err != nil {
 		at := Span{0, len(src)}
 		if w.base != nil {
@@ -147,6 +174,12 @@ func (w *Walker) dormant(sc *Scope) {
 	}
 }
 
+// spend counts work that grows with the text and reports whether some is left.
+func (w *Walker) spend(n int) bool {
+	w.work += n
+	return w.work <= maxWork
+}
+
 func (w *Walker) limit(sc *Scope, at Span) {
 	if !w.done {
 		w.done = true
@@ -195,8 +228,14 @@ func (w *Walker) stmts(sc *Scope, list []*syntax.Stmt) Stream {
 
 // then joins two outputs that follow each other.
 func (s Stream) then(t Stream) Stream {
+	if s.Known && s.Text == "" {
+		return t
+	}
+	if t.Known && t.Text == "" {
+		return s
+	}
 	joined := Stream{
-		Known: s.Known && t.Known, Fetched: s.Fetched || t.Fetched, Decoded: s.Decoded || t.Decoded,
+		Known: s.Known && t.Known, Local: (s.Known || s.Local) && (t.Known || t.Local), Fetched: s.Fetched || t.Fetched, Decoded: s.Decoded || t.Decoded,
 		Listing: append(s.Listing[:len(s.Listing):len(s.Listing)], t.Listing...),
 	}
 	if joined.Known {
@@ -204,10 +243,20 @@ func (s Stream) then(t Stream) Stream {
 			joined.Known, joined.Text = false, ""
 		}
 	}
-	if s.Known && s.Text == "" {
-		joined.File, joined.Plain = t.File, t.Plain
+	if !joined.Known {
+		if joined.Said = s.said() + t.said(); len(joined.Said) > maxValue {
+			joined.Local, joined.Said = false, ""
+		}
 	}
 	return joined
+}
+
+// said is the part of a stream whose text is known.
+func (s Stream) said() string {
+	if s.Known {
+		return s.Text
+	}
+	return s.Said
 }
 
 func (w *Walker) stmt(sc *Scope, st *syntax.Stmt) Stream {
@@ -229,30 +278,60 @@ func (w *Walker) stmt(sc *Scope, st *syntax.Stmt) Stream {
 			w.report(sc, FactForkBomb, "background jobs without an end", w.span(st))
 		}
 	}
-	var target string
-	redirected := false
 	if len(st.Redirs) > 0 {
-		in, path, out, ok := w.redirects(run, st.Redirs)
-		target, redirected = path, out
-		if ok {
-			saved := run.stdin
-			run.stdin = in
-			defer func() { run.stdin = saved }()
-		}
+		return w.redirected(run, st)
 	}
-	out := Stream{Known: true}
-	if st.Cmd != nil {
-		out = w.command(run, st.Cmd)
-	} else if len(st.Redirs) == 0 {
+	if h, ok := run.fds["1"]; ok {
+		// An earlier exec sent the output of all that follows to a file.
+		run.piped()
+		out := w.bare(run, st)
+		if _, again := run.fds["1"]; !again {
+			run.fds = maps.Clone(run.fds)
+			run.fds["1"] = h
+		}
+		return run.deliver(h, out)
+	}
+	return w.bare(run, st)
+}
+
+// bare runs a statement without its redirections.
+func (w *Walker) bare(sc *Scope, st *syntax.Stmt) Stream {
+	switch {
+	case st.Cmd != nil:
+		return w.command(sc, st.Cmd)
+	case len(st.Redirs) == 0:
 		w.report(sc, FactParse, "empty statement", w.span(st))
-	} else {
+	default:
 		w.report(sc, FactAssign, "", w.span(st))
 	}
-	if redirected {
-		if target != "" {
-			run.Wrote(target, out)
-		}
-		out = Stream{Known: true}
+	return Stream{Known: true}
+}
+
+// redirected runs a statement with its redirections, which last as long as it
+// does, or for good when it is exec without a command.
+func (w *Walker) redirected(sc *Scope, st *syntax.Stmt) Stream {
+	saying := w.saying
+	w.saying = says(st)
+	p := w.plumb(sc, st.Redirs)
+	w.saying = saying
+	stdin, fds, kept := sc.stdin, sc.fds, sc.kept
+	if p.given {
+		sc.stdin = p.stdin
+	}
+	h, away := p.fds["1"]
+	sc.fds, sc.kept = p.fds, false
+	sc.piped()
+	out := w.bare(sc, st)
+	if sc.kept {
+		sc.fds, sc.kept = p.fds, kept
+		return Stream{Known: true}
+	}
+	sc.stdin, sc.fds, sc.kept = stdin, fds, kept
+	if !away {
+		return out
+	}
+	if rest := sc.deliver(h, out); !p.both {
+		return rest
 	}
 	return out
 }
@@ -288,7 +367,7 @@ func (w *Walker) command(sc *Scope, cmd syntax.Command) Stream {
 		return Stream{Known: true}
 	case *syntax.DeclClause:
 		w.declClause(sc, c)
-		return Stream{}
+		return Stream{Local: true}
 	case *syntax.LetClause:
 		for _, x := range c.Exprs {
 			w.arith(sc, x)
@@ -300,19 +379,70 @@ func (w *Walker) command(sc *Scope, cmd syntax.Command) Stream {
 			w.report(sc, FactAssign, "", w.span(c))
 			return Stream{Known: true}
 		}
-		return w.stmt(sc, c.Stmt)
+		return w.stmt(sc, afterDashes(c.Stmt))
 	case *syntax.CoprocClause:
-		if c.Name != nil {
-			w.word(sc, c.Name)
-		}
+		w.coprocName(sc, c)
+		c.Stmt = unassigned(c.Stmt)
 		sub := sc.Sub()
 		sub.spread = true
+		sub.stdin = Stream{} // whatever is written to it later
+		sub.piped()
 		w.stmt(sub, c.Stmt)
 		return Stream{Known: true}
 	default:
 		w.report(sc, FactParse, "a construct that is not known here", w.span(cmd))
 		return Stream{}
 	}
+}
+
+// coprocName gives the variables of a coprocess their numbers.
+func (w *Walker) coprocName(sc *Scope, c *syntax.CoprocClause) {
+	name := "COPROC"
+	if c.Name != nil {
+		name = w.word(sc, c.Name)
+	}
+	if sc.loops > 0 {
+		w.report(sc, FactForkBomb, "background jobs without an end", w.span(c))
+	}
+	if syntax.ValidName(name) {
+		w.giveList(sc, name, []string{string(HoleText), string(HoleText)})
+		w.give(sc, name+"_PID", string(HoleText))
+	}
+}
+
+// unassigned turns leading NAME=VALUE words, which the parser takes for the
+// command behind coproc, into what the shell sees in them.
+func unassigned(st *syntax.Stmt) *syntax.Stmt {
+	call, ok := st.Cmd.(*syntax.CallExpr)
+	if !ok {
+		return st
+	}
+	rest, inner := *st, *call
+	for len(inner.Args) > 1 {
+		lit, ok := inner.Args[0].Parts[0].(*syntax.Lit)
+		if !ok {
+			break
+		}
+		if name, _, has := strings.Cut(lit.Value, "="); !has || !syntax.ValidName(name) {
+			break
+		}
+		inner.Args = inner.Args[1:]
+	}
+	rest.Cmd = &inner
+	return &rest
+}
+
+// afterDashes drops the "--" that may stand between time and its command, which
+// the parser takes for the command.
+func afterDashes(st *syntax.Stmt) *syntax.Stmt {
+	call, ok := st.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 || len(call.Args) < 2 || call.Args[0].Lit() != "--" {
+		return st
+	}
+	rest, inner := *st, *call
+	inner.Args = call.Args[1:]
+	rest.Cmd = &inner
+	return &rest
 }
 
 func (w *Walker) declare(sc *Scope, c *syntax.FuncDecl) {
@@ -330,7 +460,7 @@ func (w *Walker) function(sc *Scope, f *function, args []string, at Span) Stream
 	f.called = true
 	for _, r := range sc.running {
 		if r == f {
-			if sc.spread {
+			if sc.spread || spawns(f.body) && !sc.paced([]*syntax.Stmt{f.body}, 3) {
 				w.report(sc, FactForkBomb, f.name, at)
 			}
 			return Stream{}
