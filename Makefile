@@ -48,6 +48,15 @@ race: ## the same with the race detector
 lab-test: setup-test ## only the tests with real guests
 	@$(STEP) "lab tests" env SAVEPOINT_LAB=1 CGO_ENABLED=1 $(GO) test -race -count=1 -p 1 -timeout $(LAB_TIMEOUT) $(or $(LAB_PACKAGES),./cmd/...)
 
+# Real kills with a real guest: see testbed/chaos. A seed that was printed plays
+# the same again: make chaos CHAOS_FLAGS='-chaos.seed=7 -chaos.round=12'
+SAVEPOINT_CHAOS_ROUNDS ?= 60
+CHAOS_TIMEOUT ?= 180m
+CHAOS_FLAGS ?=
+.PHONY: chaos
+chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the middle
+	@$(STEP) "chaos" env SAVEPOINT_LAB=1 SAVEPOINT_CHAOS_ROUNDS=$(SAVEPOINT_CHAOS_ROUNDS) $(GO) test -count=1 -v -run '^TestChaos$$' -timeout $(CHAOS_TIMEOUT) ./testbed/chaos -args $(CHAOS_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed 's/:func / /' | sort | while read -r file name; do \

@@ -21,6 +21,15 @@ type Config struct {
 	Run     Run     `mapstructure:"run"`
 	Log     Log     `mapstructure:"log"`
 
+	Transaction Transaction `mapstructure:"transaction"`
+	Journal     Journal     `mapstructure:"journal"`
+	Validate    Validate    `mapstructure:"validate"`
+
+	// Redact are regular expressions of secrets that must not reach the
+	// journal, besides the usual forms. What their groups match is redacted,
+	// without groups all that they match.
+	Redact []string `mapstructure:"redact"`
+
 	// Source says where the values came from. It is not a key.
 	Source Source `mapstructure:"-"`
 }
@@ -66,6 +75,19 @@ type Cluster struct {
 	// ClonesPerStorage is how many clones onto one storage run at a time.
 	// Default 2.
 	ClonesPerStorage int `mapstructure:"clones_per_storage"`
+	// Limits bound what else runs at a time. Who comes first goes first;
+	// rollbacks wait for none of it.
+	Limits Limits `mapstructure:"limits"`
+}
+
+// Limits bound what runs at a time on the cluster.
+type Limits struct {
+	// FullClones of one template to one node. Default 1.
+	FullClones int `mapstructure:"full_clones"`
+	// LinkedClones of one template to one node. Default 4.
+	LinkedClones int `mapstructure:"linked_clones"`
+	// PerNode is how many clones, new snapshots and removals. Default 8.
+	PerNode int `mapstructure:"per_node"`
 }
 
 // Sandbox is what a new sandbox looks like.
@@ -113,10 +135,15 @@ func (j Jump) Configured() bool { return j.Address != "" }
 
 // Policy chooses the rules that judge commands.
 type Policy struct {
-	// Profile is the name of the rule set. Default "sealed".
+	// Profile is the name of the rule set: "sealed", or "open-egress", under
+	// which commands may write to OpenHosts. Default "sealed".
 	Profile string `mapstructure:"profile"`
 	// Rules are files with further rules, read by package policy in order.
 	Rules []string `mapstructure:"rules" kind:"path"`
+	// OpenHosts are the hosts that profile open-egress opens: a name, a name
+	// with a port, or "*.example.org" for every name below. Package policy
+	// checks them.
+	OpenHosts []string `mapstructure:"open_hosts"`
 }
 
 // Run bounds one transaction.
@@ -133,6 +160,23 @@ type Run struct {
 	SnapshotTimeout time.Duration `mapstructure:"snapshot_timeout"`
 	// ValidateTimeout bounds each validator. Default 1m.
 	ValidateTimeout time.Duration `mapstructure:"validate_timeout"`
+	// Session begins every command where the last committed one of the account
+	// ended: working directory and exported variables. Default false.
+	Session bool `mapstructure:"session"`
+}
+
+// Transaction bounds transactions of several commands.
+type Transaction struct {
+	// Idle is how long one may wait for its next order before it is rolled
+	// back. Default 1h.
+	Idle time.Duration `mapstructure:"idle"`
+}
+
+// Journal is how long the record is kept.
+type Journal struct {
+	// KeepFor is what journal compact keeps: what ended since so long. Days can
+	// be written as "90d". Default 90d.
+	KeepFor time.Duration `mapstructure:"keep_for"`
 }
 
 // Log is what is written to stderr.
@@ -164,6 +208,7 @@ func Default(stateDir string) Config {
 			TaskTimeout:      10 * time.Minute,
 			PollInterval:     250 * time.Millisecond,
 			ClonesPerStorage: 2,
+			Limits:           Limits{FullClones: 1, LinkedClones: 4, PerNode: 8},
 		},
 		Sandbox: Sandbox{
 			Template:     "savepoint-guest",
@@ -180,6 +225,10 @@ func Default(stateDir string) Config {
 			SnapshotTimeout: 2 * time.Minute,
 			ValidateTimeout: time.Minute,
 		},
-		Log: Log{Level: "warn", Format: "text"},
+		Validate: defaultValidate(),
+		Log:      Log{Level: "warn", Format: "text"},
+
+		Transaction: Transaction{Idle: time.Hour},
+		Journal:     Journal{KeepFor: 90 * day},
 	}
 }

@@ -76,7 +76,7 @@ func convert(t reflect.Type, from any) (value any, want string, err error) {
 	case reflect.TypeFor[Secret]():
 		return NewSecret(text), "", nil
 	case reflect.TypeFor[time.Duration]():
-		d, err := time.ParseDuration(text)
+		d, err := ParseDuration(text)
 		return d, `write a number with a unit, like "30s", "5m" or "1h30m"`, plain(err, "is not a duration")
 	case reflect.TypeFor[netip.Prefix]():
 		p, err := netip.ParsePrefix(text)

@@ -93,6 +93,10 @@ cluster:
   task_timeout: 20m
   poll_interval: 100ms
   clones_per_storage: 3
+  limits:
+    full_clones: 2
+    linked_clones: 8
+    per_node: 16
 sandbox:
   template: debian12
   full_clone: true
@@ -111,12 +115,27 @@ ssh:
 policy:
   profile: open-egress
   rules: [a.yaml, /etc/savepoint/b.yaml]
+  open_hosts: [registry.example, "*.mirror.example"]
 run:
   timeout: 1m30s
   output_limit: 512KiB
   rollback_timeout: 2m
   snapshot_timeout: 7s
   validate_timeout: 5s
+  session: true
+transaction:
+  idle: 20m
+journal:
+  keep_for: 30d
+validate:
+  protected: [default, /srv/app]
+  watch: [/, /data]
+  volatile: [/data/log]
+  max_entries: 5000
+  min_free: 2%
+  min_inodes: 1000
+  max_clock_skew: 3s
+redact: ['customer-[0-9]{8}', '(a), b']
 log:
   level: debug
   format: json
@@ -135,7 +154,7 @@ log:
 			Nodes: []string{"pve1", "pve2"}, Pool: "agents", Storage: "local-zfs",
 			VMIDFirst: 5000, VMIDLast: 5999, VMIDRest: 24 * time.Hour,
 			RequestTimeout: 10 * time.Second, TaskTimeout: 20 * time.Minute, PollInterval: 100 * time.Millisecond,
-			ClonesPerStorage: 3,
+			ClonesPerStorage: 3, Limits: Limits{FullClones: 2, LinkedClones: 8, PerNode: 16},
 		},
 		Sandbox: Sandbox{
 			Template: "debian12", FullClone: true, Bridge: "vnet1",
@@ -150,9 +169,16 @@ log:
 				IdentityFile: "/home/me/jump",
 			},
 		},
-		Policy: Policy{Profile: "open-egress", Rules: []string{filepath.Join(conf, "a.yaml"), "/etc/savepoint/b.yaml"}},
-		Run:    Run{Timeout: 90 * time.Second, OutputLimit: 512 << 10, RollbackTimeout: 2 * time.Minute, SnapshotTimeout: 7 * time.Second, ValidateTimeout: 5 * time.Second},
+		Policy: Policy{Profile: "open-egress", Rules: []string{filepath.Join(conf, "a.yaml"), "/etc/savepoint/b.yaml"}, OpenHosts: []string{"registry.example", "*.mirror.example"}},
+		Run:    Run{Timeout: 90 * time.Second, OutputLimit: 512 << 10, RollbackTimeout: 2 * time.Minute, SnapshotTimeout: 7 * time.Second, ValidateTimeout: 5 * time.Second, Session: true},
 		Log:    Log{Level: "debug", Format: "json"},
+
+		Transaction: Transaction{Idle: 20 * time.Minute}, Journal: Journal{KeepFor: 720 * time.Hour},
+		Validate: Validate{
+			Protected: []string{"default", "/srv/app"}, Watch: []string{"/", "/data"}, Volatile: []string{"/data/log"}, MaxEntries: 5000,
+			MinFree: "2%", MinInodes: "1000", MaxClockSkew: 3 * time.Second,
+		},
+		Redact: []string{"customer-[0-9]{8}", "(a), b"},
 	}
 	if d := cmp.Diff(want, got, compare); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -357,7 +383,7 @@ func defaultText(word string) (string, bool) {
 // duration is the text as a duration, or -1: Go writes 10m0s where a person
 // writes 10m.
 func duration(text string) time.Duration {
-	d, err := time.ParseDuration(text)
+	d, err := ParseDuration(text)
 	if err != nil {
 		return -1
 	}

@@ -44,6 +44,7 @@ func validate(c *Config, f *file, needCluster bool, r *report) {
 	k.sandbox()
 	k.ssh()
 	k.words()
+	k.validation()
 	if needCluster {
 		k.required()
 		k.files()
@@ -195,6 +196,9 @@ func (k checker) ranges() {
 		{"run.rollback_timeout", c.Run.RollbackTimeout, time.Second, 24 * time.Hour},
 		{"run.snapshot_timeout", c.Run.SnapshotTimeout, time.Millisecond, 24 * time.Hour},
 		{"run.validate_timeout", c.Run.ValidateTimeout, time.Millisecond, 24 * time.Hour},
+		{"validate.max_clock_skew", c.Validate.MaxClockSkew, 10 * time.Millisecond, time.Hour},
+		{"transaction.idle", c.Transaction.Idle, time.Second, 30 * day},
+		{"journal.keep_for", c.Journal.KeepFor, time.Minute, 36500 * day},
 	} {
 		if d.value < d.least || d.value > d.top {
 			k.bad(d.name, fmt.Sprintf("is outside %s to %s", d.least, d.top), "choose a duration in that range")
@@ -206,7 +210,11 @@ func (k checker) ranges() {
 		least, top int64
 	}{
 		{"cluster.clones_per_storage", int64(c.Cluster.ClonesPerStorage), 1, 64},
+		{"cluster.limits.full_clones", int64(c.Cluster.Limits.FullClones), 1, 64},
+		{"cluster.limits.linked_clones", int64(c.Cluster.Limits.LinkedClones), 1, 64},
+		{"cluster.limits.per_node", int64(c.Cluster.Limits.PerNode), 1, 256},
 		{"run.output_limit", int64(c.Run.OutputLimit), 1, 1 << 30},
+		{"validate.max_entries", int64(c.Validate.MaxEntries), 1, 10_000_000},
 	} {
 		if n.value < n.least || n.value > n.top {
 			k.bad(n.name, fmt.Sprintf("is outside %d to %d", n.least, n.top), "choose a number in that range")

@@ -17,22 +17,22 @@ const (
 
 // cover is what the command and its validations may do together. The boundary
 // follows privilege: what the account can write is what has to be covered. The
-// policy judges a command in the login environment: with variables of the
-// caller (a PATH, say) nothing is proved read-only any more.
+// policy knows the values of the caller's and the session's variables but not
+// what programs make of them (a PATH, say): with any nothing is proved read-only.
 func (t *tx) cover() cover {
 	need := coverNothing
-	add := func(v policy.Verdict, as policy.User) {
+	add := func(v policy.Verdict, as policy.User, env map[string]string) {
 		switch {
-		case v.Decision == policy.Allow && len(t.spec.Env) == 0:
+		case v.Decision == policy.Allow && len(env) == 0:
 		case as == policy.Agent:
 			need = max(need, coverAgent)
 		default:
 			need = coverVM
 		}
 	}
-	add(t.verdict, t.spec.As)
+	add(t.verdict, t.spec.As, t.env)
 	for _, p := range t.probes {
-		add(p.verdict, p.as)
+		add(p.verdict, p.as, t.spec.Env)
 	}
 	return need
 }

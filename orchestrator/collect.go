@@ -81,17 +81,12 @@ func (e *Engine) collectOne(ctx context.Context, view *Transaction) (err error) 
 	t := &tx{e: e, view: slim(view)}
 	done := t.step(StepCollect, string(view.Snapshot))
 	defer func() { done(err) }()
-	if t.driver() == nil {
-		return &UnsupportedError{What: fmt.Sprintf("collect snapshot %s: no driver for boundary %s", view.Snapshot, view.Boundary), Mend: "see savepoint doctor"}
-	}
 	ctx, cancel := context.WithTimeout(ctx, e.c.Deadlines.Collect)
 	defer cancel()
-	if err := t.append(ctx, entry{event: evCollect, data: collectData{Snapshot: view.Snapshot}}); err != nil {
-		return err
-	}
-	err = t.driver().Delete(ctx, t.request(ctx, taskDelete))
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("collect snapshot %s of sandbox %s: %w", view.Snapshot, view.Sandbox.Name, classed(err))
+	for _, p := range slices.Backward(view.Points) {
+		if err := t.collectPoint(ctx, p); err != nil {
+			return err
+		}
 	}
 	if err := t.append(ctx, entry{event: evCollected, settled: true}); err != nil {
 		return err
@@ -100,6 +95,20 @@ func (e *Engine) collectOne(ctx context.Context, view *Transaction) (err error) 
 	defer e.mu.Unlock()
 	b := e.boxes[view.Sandbox.ID]
 	b.spent = slices.DeleteFunc(b.spent, func(o *Transaction) bool { return o.ID == view.ID })
+	return nil
+}
+
+func (t *tx) collectPoint(ctx context.Context, p PointView) error {
+	if t.driver(p) == nil {
+		return &UnsupportedError{What: fmt.Sprintf("collect snapshot %s: no driver for boundary %s", p.Snapshot, p.Boundary), Mend: "see savepoint doctor"}
+	}
+	if err := t.append(ctx, entry{event: evCollect, data: collectData{Snapshot: p.Snapshot}}); err != nil {
+		return err
+	}
+	err := t.driver(p).Delete(ctx, t.request(ctx, taskDelete, p))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("collect snapshot %s of sandbox %s: %w", p.Snapshot, t.view.Sandbox.Name, classed(err))
+	}
 	return nil
 }
 
@@ -120,7 +129,7 @@ func (e *Engine) Forget(ctx context.Context, sb SandboxID) error {
 	for _, t := range b.open {
 		if t.State != StateStuck {
 			e.mu.Unlock()
-			return fmt.Errorf("forget sandbox %s: transaction %s is unfinished (%s); run savepoint recover: %w", sb, t.ID, t.State, ErrBusy)
+			return fmt.Errorf("forget sandbox %s: %w", sb, unfinishedError(t))
 		}
 		left = append(left, t)
 	}

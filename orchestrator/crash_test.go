@@ -20,6 +20,7 @@ type scenario struct {
 	spec   orchestrator.Spec
 	single bool // a journal that cannot write several records at once
 	slow   bool // the command takes longer than the cluster's clock is coarse
+	grant  bool // the command runs by a grant
 }
 
 func scenarios() []scenario {
@@ -34,6 +35,7 @@ func scenarios() []scenario {
 				scenario{name: name + "/commit", spec: orchestrator.Spec{Command: overwrite, Boundary: b}, single: single},
 				scenario{name: name + "/fail", spec: orchestrator.Spec{Command: damage, Boundary: b}, single: single},
 				scenario{name: name + "/slow", spec: orchestrator.Spec{Command: damage, Boundary: b}, single: single, slow: true},
+				scenario{name: name + "/granted", spec: orchestrator.Spec{Command: forbidden, Boundary: b}, single: single, grant: true},
 				scenario{name: name + "/panic", spec: orchestrator.Spec{Command: "rm /workspace/a && mkdir /panic", Boundary: b}, single: single},
 			)
 		}
@@ -49,6 +51,9 @@ func (s scenario) boot(t testing.TB, w *world, plan func(int, string, bool) erro
 		}
 	})
 	l.p.plan = plan
+	if s.grant && len(w.grants) == 0 {
+		w.grant(t, "gr-1")
+	}
 	if s.slow {
 		w.hooks["run"] = func(context.Context) error { time.Sleep(3 * time.Second); return nil }
 	}
@@ -131,7 +136,7 @@ func telling(all []scenario) []scenario {
 	if os.Getenv("SAVEPOINT_LAB") == "1" {
 		return all
 	}
-	keep := []string{"workspace/fail", "workspace/panic", "disk/slow", "machine/commit", "machine/slow", "machine/single/panic", "none/single=false"}
+	keep := []string{"workspace/fail", "workspace/granted", "workspace/panic", "machine/single/granted", "disk/slow", "machine/commit", "machine/slow", "machine/single/panic", "none/single=false"}
 	return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(keep, s.name) })
 }
 
@@ -174,6 +179,9 @@ func settled(t *testing.T, s scenario, w *world, log []string) {
 		default:
 			t.Errorf("the transaction ended %s: %s", txs[0].State, txs[0].Reason)
 		}
+	}
+	if s.grant {
+		usedWhenBegun(t, w, "settled")
 	}
 	for range 5 {
 		w.tick() // what survived would act now

@@ -32,7 +32,7 @@ type once struct {
 func (o *once) Grantable(rule string) error { return o.policy.Grantable(rule) }
 
 func (o *once) Decide(r policy.Request) policy.Verdict {
-	if len(r.Grants) > 0 {
+	if len(r.Grants) > 0 || len(r.Env) > 0 {
 		return o.policy.Decide(r)
 	}
 	key := [4]string{r.Command, string(r.User), r.Profile, r.Dir}

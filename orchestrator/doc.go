@@ -4,8 +4,9 @@
 //
 // # Overview
 //
-// Engine.Run runs one transaction; Recover settles what an earlier process
-// left; Collect deletes snapshots nobody needs; List and Show read records.
+// Engine.Run runs a transaction of one command; Begin, Resume and Do run one of
+// several; Recover settles what an earlier process left; Collect deletes
+// snapshots nobody needs; List, Show and Judged read records.
 // The interfaces in ports.go are all that the engine knows of the cluster, the
 // guest and the disk. The states and every allowed transition are one table in
 // state.go:
@@ -15,6 +16,14 @@
 //	begun → restored → rolled-back                    nothing ran: drop the snapshot
 //	snapshotted|running|ran → rolling-back → restored → rolled-back
 //	begun|rolling-back|restored|committing → stuck → (an operator) → rolling-back|begun
+//
+// and, with several commands:
+//
+//	snapshotted → open → running → ran → open          each command
+//	open → saving → open                               a savepoint
+//	open → returning → open                            back to a savepoint
+//	open → (ran, when validations follow) → committing → committed
+//	open|saving|returning → rolling-back → …, returning → stuck
 //
 // The order of writes and effects (| is one durable write):
 //
@@ -38,6 +47,28 @@
 //	  start (boundary disk), look, ask the guest, set its clock
 //	| restored, rolled-back
 //
+// A command that the policy denies runs all the same, inside a boundary, when a
+// grant lifts the rules that deny it: a Grant of the sandbox in the journal, or
+// one that Spec asks for. The write of "begin" uses the grant up.
+//
+// Of several commands each needs two writes and no snapshot:
+//
+//	| run                  intent: the command, as judged on its own
+//	  run the command
+//	| ran, open
+//
+// and a savepoint, or the return to one:
+//
+//	| save                 intent: the name of its snapshot
+//	  mark the guest, order the snapshot
+//	| task, saved
+//
+//	| return               intent, with everything it consists of
+//	  delete the snapshots of newer savepoints, newest first whatever their kind
+//	| dropped              for each
+//	  as for a rollback
+//	| returned
+//
 // A read-only command needs two writes: begin and run before it, the rest after.
 // Records are merged only where no effect lies between them: a crash then leaves
 // the state before the first or after the last, as it would anyway. They are
@@ -51,6 +82,20 @@
 //     parent, no lock, the run state of begin, the guest answers with the pinned
 //     key, carries the snapshot's generation, was or was not booted as the boundary
 //     demands, and its clock is within a second.
+//   - What runs is what was asked for or the hardened form that the policy made of
+//     it; the record has both.
+//   - Of several commands nothing stays or all of it, whatever happened between:
+//     an open transaction is the only unfinished one that recovery leaves alone,
+//     and only until it was idle for too long. It has exactly what its finished
+//     steps did; whoever takes it up asks the guest whether that is still so.
+//   - Savepoints are a stack. None covers more than an older one, and no command
+//     may do more than the newest covers: so each comes back by its own snapshot
+//     alone. The snapshots of newer ones are deleted before.
+//   - An idempotency key is used up by one begin or step of its sandbox. The same
+//     request gets that one's result, another one is refused.
+//   - A session is changed by the record "commit" and by nothing before it.
+//   - A grant is used by one begun transaction at most, and by none that is denied.
+//     It is for one exact command, account and sandbox. Validations have none.
 //   - A command is sent at most once. An unknown outcome is looked up or rolled
 //     back, never retried.
 //   - A task that may still run is waited for before anything else is ordered. A
@@ -67,7 +112,9 @@
 //
 // # Limits
 //
-// A transaction has one command; the table allows more. Snapshots are not nested.
+// A command that is denied uses no idempotency key, and the values of variables
+// are not compared when a key comes again: they may be secrets. A key whose
+// command never started stays used.
 // A rollback drops the state it undoes: storages that restore only their newest
 // snapshot leave no way to keep it. A command that reboots the guest is never
 // committed. What left the VM is not undone. The engine trusts the guest's kernel

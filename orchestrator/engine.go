@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +39,15 @@ type Config struct {
 	Keep int
 	// Parallel is how many sandboxes Recover works on at once; 0 = 16.
 	Parallel int
+	// Guards are what every transaction is validated by.
+	Guards Guards
+	// Redact are forms of secrets that are taken out of everything that is
+	// recorded, besides the built-in ones. What their groups match is redacted;
+	// without groups all that they match.
+	Redact []*regexp.Regexp
+	// Idle is how long an open transaction may wait for its next order before
+	// Recover rolls it back; 0 = 1 h.
+	Idle time.Duration
 }
 
 // Deadlines bound the steps of a transaction; zero fields get the defaults.
@@ -126,7 +137,10 @@ func New(c Config) (*Engine, error) {
 	if c.Parallel <= 0 {
 		c.Parallel = 16
 	}
-	c.Deadlines = c.Deadlines.filled()
+	if c.Idle <= 0 {
+		c.Idle = time.Hour
+	}
+	c.Deadlines, c.Guards = c.Deadlines.filled(), c.Guards.filled()
 	return &Engine{c: c, moves: newMoves(), boxes: map[SandboxID]*box{}}, nil
 }
 
@@ -184,7 +198,7 @@ func (e *Engine) file(t *Transaction) {
 
 // slim drops what collection does not need, so that memory stays flat.
 func slim(t *Transaction) *Transaction {
-	return &Transaction{ID: t.ID, Sandbox: t.Sandbox, State: t.State, Boundary: t.Boundary, Snapshot: t.Snapshot, Began: t.Began}
+	return &Transaction{ID: t.ID, Sandbox: t.Sandbox, State: t.State, Boundary: t.Boundary, Snapshot: t.Snapshot, Points: slices.Clone(t.Points), Began: t.Began}
 }
 
 // claim takes the sandbox for one transaction or operation, so that nothing
@@ -205,10 +219,18 @@ func (e *Engine) claim(sb SandboxID, name string, holder TxID) (release func(), 
 		if t.State == StateStuck {
 			return nil, &StuckError{Sandbox: name, Tx: t.ID, Reason: t.Reason, Mend: t.Mend}
 		}
-		return nil, fmt.Errorf("sandbox %s: transaction %s is unfinished (%s); run savepoint recover: %w", name, t.ID, t.State, ErrBusy)
+		return nil, fmt.Errorf("sandbox %s: %w", name, unfinishedError(t))
 	}
 	b.holder = holder
 	return func() { e.unclaim(sb) }, nil
+}
+
+// unfinishedError says how a transaction that holds its sandbox can be ended.
+func unfinishedError(t *Transaction) error {
+	if t.State == StateOpen && !t.Bound {
+		return &OpenError{Tx: t.ID}
+	}
+	return fmt.Errorf("transaction %s is unfinished (%s); run savepoint recover: %w", t.ID, t.State, ErrBusy)
 }
 
 func (e *Engine) unclaim(sb SandboxID) {

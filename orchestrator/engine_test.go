@@ -30,6 +30,7 @@ type lab struct {
 	w *world
 	p *proc
 	e *orchestrator.Engine
+	j orchestrator.Journal
 }
 
 // boot starts a new process on the world, as after a crash.
@@ -67,7 +68,7 @@ func boot(t testing.TB, w *world, edit ...func(*orchestrator.Config)) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &lab{t, w, p, e}
+	return &lab{t, w, p, e, c.Journal}
 }
 
 // bubble runs the test on a clock of its own.

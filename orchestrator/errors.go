@@ -77,6 +77,17 @@ func (e *StuckError) Error() string {
 // Is makes it a case of busy for callers that only know classes.
 func (e *StuckError) Is(target error) bool { return target == ErrBusy }
 
+// OpenError says that a transaction of several commands has its sandbox until
+// somebody ends it. It counts as ErrBusy.
+type OpenError struct{ Tx TxID }
+
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("transaction %s is open; end it with savepoint tx commit %s or savepoint tx rollback %s", e.Tx, e.Tx, e.Tx)
+}
+
+// Is makes it a case of busy for callers that only know classes.
+func (e *OpenError) Is(target error) bool { return target == ErrBusy }
+
 // UnsupportedError says that the cluster cannot do it here, now or later:
 // a storage without snapshots, a boundary without a driver.
 type UnsupportedError struct {

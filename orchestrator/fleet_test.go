@@ -230,7 +230,7 @@ func TestManySandboxes(t *testing.T) {
 		t.Errorf("the newest five: %d, %v", len(newest), err)
 	}
 	for i, tx := range newest {
-		if tx.State != orchestrator.StateCommitted || (i > 0 && tx.ID >= newest[i-1].ID) {
+		if tx.State != orchestrator.StateCommitted || (i > 0 && tx.Steps[0].Seq >= newest[i-1].Steps[0].Seq) {
 			t.Errorf("place %d: %s %s", i, tx.ID, tx.State)
 		}
 	}

@@ -12,8 +12,9 @@ type Outcome struct {
 	Transaction TxID      `json:"transaction"`
 	SandboxID   SandboxID `json:"-"`
 	Sandbox     string    `json:"sandbox"` // its name
-	// State is committed, rolled-back, denied or stuck. Next to an error it can
-	// be another one: the transaction is open and recovery has to settle it.
+	// State is committed, rolled-back, denied or stuck; of a step it is open
+	// when the transaction goes on, and denied when only the step was. Next to
+	// an error it can be another one: recovery has to settle the transaction.
 	State    State     `json:"state"`
 	Verdict  Judgement `json:"verdict"`
 	Boundary Boundary  `json:"boundary"`
@@ -26,14 +27,28 @@ type Outcome struct {
 	Truncated bool   `json:"truncated"`
 	// Reason is one sentence for a person: why it was denied, rolled back or
 	// is stuck, and in the last case what to do. Empty for a plain success.
-	Reason   string  `json:"reason"`
-	Checks   []Check `json:"checks,omitempty"`
-	Timings  Timings `json:"timings_ms"`
-	Snapshot string  `json:"-"` // "" for boundary none
-	Tasks    []UPID  `json:"-"`
+	Reason string `json:"reason"`
+	// Message is, for a denied command, all that the policy has to say to who
+	// asked: what was denied, why, and what to do instead.
+	Message string  `json:"message,omitempty"`
+	Checks  []Check `json:"checks,omitempty"`
+	// Changed is what the command did to the files that were compared, the
+	// first of ChangedCount; see Guard.
+	Changed      []Change `json:"changed,omitempty"`
+	ChangedCount int      `json:"changed_count,omitempty"`
+	Timings      Timings  `json:"timings_ms"`
+	Snapshot     string   `json:"-"` // "" for boundary none
+	Tasks        []UPID   `json:"-"`
 	// Interrupted is true when the caller's context ended before the commit
 	// point; the transaction was rolled back for that reason.
 	Interrupted bool `json:"-"`
+	// Step is the number of the command in a transaction of several; 0 otherwise.
+	Step int `json:"step,omitempty"`
+	// Replayed: nothing was run, this is the result of the first request with
+	// the same key.
+	Replayed bool `json:"replayed,omitempty"`
+	// Dir is the session's working directory afterwards, where there is a session.
+	Dir string `json:"dir,omitempty"`
 }
 
 // Timings says how long the steps took. Steps that did not happen are zero.

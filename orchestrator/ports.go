@@ -132,6 +132,7 @@ type ExecRequest struct {
 	Stderr  io.Writer
 	Limit   int64         // bytes kept per stream in the result; 0 = 1 MiB
 	Timeout time.Duration // 0 = until ctx ends
+	Capture bool          // report the session that the command's shell leaves
 }
 
 // ExecResult is what a command did. A non-zero exit is a result, not an error.
@@ -145,6 +146,8 @@ type ExecResult struct {
 	Truncated   bool // at least one stream was longer than Limit
 	TimedOut    bool // the deadline ended it, and everything it started is gone
 	Duration    time.Duration
+	// Session is what the shell left, with Capture; nil when it did not report.
+	Session *Session
 }
 
 // Executor runs permitted commands in a guest.

@@ -3,6 +3,7 @@ package orchestrator_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -271,12 +272,16 @@ func (p *proc) Run(ctx context.Context, _ orchestrator.Sandbox, permit policy.Pe
 			return res, err
 		}
 	}
+	sh := &shell{dir: r.Dir, env: maps.Clone(r.Env)}
+	if sh.env == nil {
+		sh.env = map[string]string{}
+	}
 	for i, s := range steps {
 		if err := p.point("step", true); err != nil {
 			w.ghosts = steps[i:] // the guest does not know that nobody listens
 			return res, err
 		}
-		exit, out := w.step(s)
+		exit, out := w.stepIn(sh, s)
 		res.Stdout = append(res.Stdout, out...)
 		if r.Stdout != nil {
 			_, _ = r.Stdout.Write([]byte(out))
@@ -287,6 +292,10 @@ func (p *proc) Run(ctx context.Context, _ orchestrator.Sandbox, permit policy.Pe
 		if res.ExitCode = exit; exit != 0 {
 			break
 		}
+	}
+	if r.Capture {
+		maps.Copy(sh.env, w.planted)
+		res.Session = &orchestrator.Session{Dir: sh.dir, Env: sh.env}
 	}
 	res.StdoutBytes, res.Duration = int64(len(res.Stdout)), time.Millisecond
 	return res, nil

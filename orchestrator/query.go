@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"savepoint/policy"
 )
 
 // Filter selects transactions; zero fields select all.
@@ -16,17 +18,41 @@ type Filter struct {
 	Since   time.Time // begun at or after
 	Open    bool      // only those that recovery or an operator has to settle
 	Limit   int       // the newest so many
+	// As, Rule and Decision select by what was judged: the transaction's
+	// command, or one of its several. A lifted rule counts like one that decided.
+	As       policy.User
+	Rule     string
+	Decision string
 }
 
 func (f Filter) match(t *Transaction) bool {
 	return (f.Sandbox == "" || f.Sandbox == string(t.Sandbox.ID) || f.Sandbox == t.Sandbox.Name) &&
 		(len(f.States) == 0 || slices.Contains(f.States, t.State)) &&
 		(f.Since.IsZero() || !t.Began.Before(f.Since)) &&
-		(!f.Open || !t.State.Final() && !t.Settled)
+		(!f.Open || !t.State.Final() && !t.Settled) &&
+		f.matchCommand(t)
+}
+
+func (f Filter) matchCommand(t *Transaction) bool {
+	one := func(as policy.User, v Judgement) bool {
+		return (f.As == "" || f.As == as) && (f.Decision == "" || f.Decision == v.Decision) &&
+			(f.Rule == "" || f.Rule == v.Rule || slices.ContainsFunc(v.Lifted, func(l policy.Lift) bool { return l.Rule == f.Rule }))
+	}
+	switch {
+	case f.As == "" && f.Rule == "" && f.Decision == "":
+		return true
+	case t.Several:
+		return slices.ContainsFunc(t.Commands, func(c CommandView) bool { return one(c.As, c.Verdict) })
+	default:
+		return one(t.As, t.Verdict)
+	}
 }
 
 // List returns the transactions that match, newest first.
 func List(ctx context.Context, j Journal, f Filter) ([]Transaction, error) {
+	if fd, ok := j.(Finder); ok && (f.Limit > 0 || f.Sandbox != "" || len(f.States) > 0 || !f.Since.IsZero() || f.Open) {
+		return listFound(ctx, fd, f)
+	}
 	if ix, ok := j.(Indexer); ok && f.Limit > 0 {
 		return listNewest(ctx, j, ix, f)
 	}
@@ -42,6 +68,35 @@ func List(ctx context.Context, j Journal, f Filter) ([]Transaction, error) {
 	for i, t := range txs {
 		out[i] = *t
 	}
+	return out, nil
+}
+
+// listFound reads what the journal found, until there are enough.
+func listFound(ctx context.Context, fd Finder, f Filter) ([]Transaction, error) {
+	m := newMoves()
+	var out []Transaction
+	var t *Transaction
+	enough := func() bool { // takes the transaction that is complete
+		if t != nil && f.match(t) {
+			out = append(out, *t)
+		}
+		return f.Limit > 0 && len(out) >= f.Limit
+	}
+	for r, err := range fd.Find(ctx, f) {
+		if err == nil && (t == nil || t.ID != r.Tx) {
+			if enough() {
+				return out, nil
+			}
+			t = &Transaction{}
+		}
+		if err == nil {
+			err = t.apply(m, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list transactions: %w", err)
+		}
+	}
+	enough()
 	return out, nil
 }
 

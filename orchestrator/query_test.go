@@ -91,6 +91,11 @@ func TestList(t *testing.T) {
 			"another box": {orchestrator.Filter{Sandbox: "other"}, nil},
 			"since":       {orchestrator.Filter{Since: third}, []int{3, 2}},
 			"open":        {orchestrator.Filter{Open: true}, nil},
+			"as":          {orchestrator.Filter{As: policy.Agent, Limit: 1}, []int{3}},
+			"as nobody":   {orchestrator.Filter{As: policy.Root}, nil},
+			"decision":    {orchestrator.Filter{Decision: "snapshot"}, []int{1, 0}},
+			"rule":        {orchestrator.Filter{Rule: "fs.delete-root"}, []int{2}},
+			"rule, as":    {orchestrator.Filter{Rule: "fs.delete-root", As: policy.Root}, nil},
 		} {
 			txs, err := orchestrator.List(context.Background(), l.p, c.f)
 			var got, want []orchestrator.TxID

@@ -28,6 +28,18 @@ type Record struct {
 	// higher fence.
 	Owner string
 	Fence int64
+
+	// Spends are the grants that are used up with this record. They are not
+	// part of what Records yields: the begin's data names them. See GrantKeeper.
+	Spends []GrantID
+
+	// Key is the caller's own name for this begin or step, "" = none. It is
+	// taken once per sandbox: see Keyed.
+	Key string
+	// Session is what the sandbox's next commands start from, kept with this
+	// record; nil leaves what is kept. It is not part of what Records yields:
+	// see SessionKeeper.
+	Session json.RawMessage
 }
 
 // Batcher is what a Journal may offer besides: several records that become
@@ -51,6 +63,35 @@ type Indexer interface {
 	Transactions(ctx context.Context) iter.Seq2[TxID, error]
 }
 
+// Finder is what a Journal may offer besides: the records of the transactions
+// that the filter may select, the newest transaction first, each one's in a
+// row and in the order they were appended. It may yield transactions that do
+// not match and takes no notice of Limit.
+type Finder interface {
+	Find(ctx context.Context, f Filter) iter.Seq2[Record, error]
+}
+
+// Keyed is what a Journal may offer besides: it finds the transaction that has
+// a record with the key in the sandbox. A Journal that offers it refuses a
+// second record with a key that is taken: it writes nothing and returns
+// ErrExists. A key goes when its transaction is removed from the journal.
+type Keyed interface {
+	ByKey(ctx context.Context, sb SandboxID, key string) (TxID, bool, error)
+}
+
+// SessionKeeper is what a Journal may offer besides: the last Record.Session
+// of the sandbox; nil when there is none. A Journal that offers it keeps the
+// session with the record: both become durable, or neither.
+type SessionKeeper interface {
+	Session(ctx context.Context, sb SandboxID) ([]byte, error)
+}
+
+// Fencer is what a Journal may offer besides: the number of this hold of it,
+// which is in every record it writes. A later holder has a higher one.
+type Fencer interface {
+	Fence() int64
+}
+
 // Judgement is a verdict as it is recorded and reported.
 type Judgement struct {
 	Decision    string          `json:"decision"` // "allow", "snapshot" or "deny"
@@ -59,12 +100,15 @@ type Judgement struct {
 	Alternative string          `json:"alternative,omitempty"`
 	Recoverable bool            `json:"recoverable"`
 	Effects     []policy.Effect `json:"effects,omitempty"`
+	// Lifted are the rules that would have denied it and were lifted, each by
+	// an exception in the rules or by a grant.
+	Lifted []policy.Lift `json:"lifted,omitempty"`
 }
 
 func judgement(v policy.Verdict) Judgement {
 	return Judgement{
 		Decision: v.Decision.String(), Rule: v.Rule, Reason: v.Reason,
-		Alternative: v.Alternative, Recoverable: v.Recoverable, Effects: v.Effects,
+		Alternative: v.Alternative, Recoverable: v.Recoverable, Effects: v.Effects, Lifted: v.Lifted,
 	}
 }
 
@@ -80,7 +124,8 @@ type Check struct {
 type beginData struct {
 	Box       Sandbox        `json:"sandbox"`
 	By        string         `json:"by,omitempty"`
-	Command   []byte         `json:"command"` // the exact bytes
+	Command   []byte         `json:"command"`        // the exact bytes that were asked for
+	Runs      []byte         `json:"runs,omitempty"` // the exact bytes that run, when they are others
 	Digest    string         `json:"command_sha256"`
 	As        policy.User    `json:"as"`
 	Dir       string         `json:"dir,omitempty"`
@@ -94,12 +139,48 @@ type beginData struct {
 	Snapshot  SnapshotName   `json:"snapshot,omitempty"`
 	RunState  bool           `json:"running_at_begin"`
 	Policy    time.Duration  `json:"policy_ns"`
+	Request   string         `json:"request_sha256,omitempty"` // only with a key: what makes two requests the same
+	Guard     *Guard         `json:"guard,omitempty"`
+	Several   *severalData   `json:"several,omitempty"`
+}
+
+// severalData is what begins a transaction of several commands besides.
+type severalData struct {
+	Bound   bool          `json:"bound,omitempty"`
+	Idle    time.Duration `json:"idle_ns"`
+	Session bool          `json:"session,omitempty"`
+}
+
+// stepData is the record of "run" and "deny" of one of several commands. It
+// says itself what replaying the policy needs to know.
+type stepData struct {
+	N        int            `json:"step"`
+	Box      boxNote        `json:"sandbox"`
+	Command  []byte         `json:"command"`
+	Runs     []byte         `json:"runs,omitempty"`
+	Digest   string         `json:"command_sha256"`
+	As       policy.User    `json:"as"`
+	Dir      string         `json:"dir,omitempty"` // where it begins, the session's included
+	EnvNames []string       `json:"env_names,omitempty"`
+	Timeout  time.Duration  `json:"timeout_ns"`
+	Profile  string         `json:"profile,omitempty"`
+	Verdict  Judgement      `json:"verdict"`
+	Validate []validateNote `json:"validate,omitempty"`
+	Policy   time.Duration  `json:"policy_ns"`
+	Request  string         `json:"request_sha256,omitempty"`
+	Guard    *Guard         `json:"guard,omitempty"`
+}
+
+type boxNote struct {
+	Name string `json:"name"`
 }
 
 type validateNote struct {
-	Command []byte      `json:"command"`
-	As      policy.User `json:"as"`
-	Verdict Judgement   `json:"verdict"`
+	Command []byte        `json:"command"`
+	Runs    []byte        `json:"runs,omitempty"`
+	As      policy.User   `json:"as"`
+	Verdict Judgement     `json:"verdict"`
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
 }
 
 // What a task was started for.
@@ -112,13 +193,15 @@ const (
 )
 
 type taskData struct {
-	UPID   UPID   `json:"upid"`
-	Action string `json:"action"`
+	UPID     UPID         `json:"upid"`
+	Action   string       `json:"action"`
+	Snapshot SnapshotName `json:"snapshot,omitempty"` // of a savepoint; "" = the one of the begin
 }
 
 type snapshotData struct {
 	BootID string        `json:"boot_id"`
 	Took   time.Duration `json:"took_ns"`
+	Health *healthData   `json:"health,omitempty"` // before the first command
 }
 
 type ranData struct {
@@ -133,15 +216,50 @@ type ranData struct {
 	StdoutDigest string        `json:"stdout_sha256"` // of all that was written
 	StderrDigest string        `json:"stderr_sha256"`
 	Took         time.Duration `json:"took_ns"`
+	// Session is what this one of several commands leaves to the next of its
+	// account; absent when it is as before.
+	Session *sessionData `json:"session,omitempty"`
+}
+
+// openData ends a step whose transaction goes on.
+type openData struct {
+	Changed  []Change      `json:"changed,omitempty"` // see Transaction
+	ChangedN int           `json:"changed_count,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
+	Checks   []Check       `json:"checks,omitempty"`
+	Validate time.Duration `json:"validate_ns,omitempty"`
+}
+
+// reasonData says why a command did not run, or a savepoint was not taken.
+type reasonData struct {
+	Reason string `json:"reason"`
+}
+
+// saveData is the intent of a savepoint.
+type saveData struct {
+	N        int          `json:"n"`
+	Name     string       `json:"name"`
+	Snapshot SnapshotName `json:"snapshot"`
+	Boundary Boundary     `json:"boundary"`
+}
+
+// returnData is the intent to restore the state at a savepoint.
+type returnData struct {
+	N    int    `json:"n"`
+	Name string `json:"name"`
 }
 
 type commitData struct {
+	Changed  []Change      `json:"changed,omitempty"`
+	ChangedN int           `json:"changed_count,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
 	Checks   []Check       `json:"checks,omitempty"`
 	Validate time.Duration `json:"validate_ns"`
 }
 
 type rollBackData struct {
+	Changed     []Change      `json:"changed,omitempty"`
+	ChangedN    int           `json:"changed_count,omitempty"`
 	Reason      string        `json:"reason"`
 	Interrupted bool          `json:"interrupted,omitempty"`
 	Checks      []Check       `json:"checks,omitempty"`

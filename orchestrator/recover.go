@@ -14,7 +14,8 @@ import (
 // restored. Tasks that still run are waited for and never repeated. It returns
 // the outcomes, those of transactions that were stuck before included, and
 // the joined errors of those that stay open. It may be called at any time; a
-// sandbox at work is left alone.
+// sandbox at work is left alone, and so is an open transaction of several
+// commands that is not bound to its process and was not idle for too long.
 //
 // A transaction that is stuck is only reported: an operator who mended the
 // cause, and says so by asking for recovery himself, is served by Retry.
@@ -68,7 +69,10 @@ func (e *Engine) Retry(ctx context.Context, id TxID) (Outcome, error) {
 	for _, work := range e.unfinished() {
 		for _, t := range work {
 			if t.ID == id {
-				out, _, err := e.settle(ctx, t.Sandbox.ID, id, StateStuck)
+				out, ok, err := e.settle(ctx, t.Sandbox.ID, id, StateStuck)
+				if err == nil && !ok {
+					err = fmt.Errorf("retry transaction %s: it is not stuck: %w", id, ErrNotFound)
+				}
 				return out, err
 			}
 		}
@@ -104,18 +108,16 @@ func (e *Engine) settle(ctx context.Context, sb SandboxID, id TxID, retry State)
 		return Outcome{}, false, err
 	}
 	defer release()
-	view := &Transaction{}
-	for r, err := range e.c.Journal.Records(ctx, id) {
-		if err == nil {
-			err = view.apply(e.moves, r)
-		}
-		if err != nil {
-			return Outcome{}, false, fmt.Errorf("recover transaction %s: %w", id, err)
-		}
+	view, err := e.read(ctx, id)
+	if err != nil {
+		return Outcome{}, false, fmt.Errorf("recover: %w", err)
 	}
-	if view.State == "" { // its begin never reached the disk
+	switch {
+	case view.State == "": // its begin never reached the disk
 		e.forget(sb, id)
 		return Outcome{}, false, nil
+	case view.waits(e.c.Now()):
+		return Outcome{}, false, nil // somebody may still go on with it
 	}
 	t := &tx{e: e, view: view, created: true}
 	defer t.file()
@@ -146,8 +148,14 @@ func (t *tx) finish(ctx context.Context) error {
 		return t.finish(ctx)
 	case StateBegun:
 		return t.release(ctx, stopped+", nothing ran", false)
-	case StateSnapshotted, StateRunning, StateRan:
+	case StateSnapshotted, StateRunning, StateRan, StateSaving, StateReturning:
 		return t.rollBack(ctx, failure{reason: stopped})
+	case StateOpen:
+		reason := stopped
+		if !t.view.Bound {
+			reason = fmt.Sprintf("expired: it was open and got no order for %s", t.view.idle)
+		}
+		return t.rollBack(ctx, failure{reason: reason})
 	case StateRollingBack:
 		return t.rollBack(ctx, failure{reason: t.view.Reason})
 	case StateRestored:
@@ -164,11 +172,11 @@ func (e *Engine) take(sb SandboxID, id TxID) (release func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b := e.boxes[sb]
-	if b == nil || b.open[id] == nil {
-		return nil, fmt.Errorf("recover transaction %s: it is settled: %w", id, ErrNotFound)
+	if b != nil && b.holder != "" {
+		return nil, fmt.Errorf("take up transaction %s: the sandbox is at work (%s); wait for its end: %w", id, b.holder, ErrBusy)
 	}
-	if b.holder != "" {
-		return nil, fmt.Errorf("recover transaction %s: the sandbox is at work (%s): %w", id, b.holder, ErrBusy)
+	if b == nil || b.open[id] == nil {
+		return nil, fmt.Errorf("take up transaction %s: it is settled: %w", id, ErrNotFound)
 	}
 	b.holder = id
 	return func() { e.unclaim(sb) }, nil

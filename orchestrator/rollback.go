@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,8 @@ const attempts = 3
 // If the journal cannot be written any more the cluster is restored all the
 // same: the last durable record asks recovery for just that, and a restore
 // that is repeated with nothing run in between changes nothing. The error
-// says so.
+// says so. Only an open transaction is left as it is: its last record asks for
+// nothing of the kind.
 func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	done := t.step(StepRollback, why.reason)
 	defer func() { done(err) }()
@@ -27,9 +29,9 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	defer cancel()
 
 	resumed := t.view.State == StateRollingBack
-	intent := entry{event: evRollBack, data: rollBackData{
-		Reason: why.reason, Interrupted: why.interrupted, Checks: why.checks, Validate: why.took,
-	}}
+	facts := rollBackData{Reason: why.reason, Interrupted: why.interrupted, Checks: why.checks, Validate: why.took}
+	facts.Changed, facts.ChangedN = t.changed.capped()
+	intent := entry{event: evRollBack, data: facts}
 	if t.view.Boundary == BoundaryNone {
 		if t.result == nil { // a connection whose command has not answered is of no use
 			t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
@@ -45,10 +47,13 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	if !resumed {
 		unrecorded = t.append(ctx, intent)
 	}
+	if unrecorded != nil && t.view.State == StateOpen {
+		return fmt.Errorf("nothing was rolled back: %w", unrecorded)
+	}
 	if t.result == nil { // a connection whose command has not answered is of no use
 		t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
 	}
-	proof, err := t.restore(ctx, resumed)
+	proof, err := t.restore(ctx, 0, resumed)
 	if err != nil {
 		return errors.Join(unrecorded, t.orStuck(ctx, err))
 	}
@@ -64,10 +69,14 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	return nil
 }
 
-// restore reverts and verifies until both succeed, it is impossible, or the
-// deadline ends. What is known to be reverted is not reverted again unless it
-// fails to prove itself.
-func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
+// restore brings the state of one of the transaction's points back: it deletes
+// the snapshots of newer ones, newest first whatever their kind, because some
+// storages restore only the newest; then it reverts and verifies until both
+// succeed, it is impossible, or the deadline ends. What is known to be reverted
+// is not reverted again unless it fails to prove itself. It serves the rollback
+// of the whole, the return to a savepoint, and recovery.
+func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, error) {
+	p, newer := t.view.Points[to], slices.Clone(t.view.Points[to+1:])
 	reverted, tries, again := false, 0, ""
 	if look {
 		again = "the rollback of an earlier process was not done"
@@ -75,11 +84,11 @@ func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
 	for pause := newPause(); ; {
 		var proof restoredData
 		var err error
-		if !reverted {
-			reverted, err = t.revert(ctx, look, again)
+		if newer, err = t.dropNewer(ctx, newer); err == nil && !reverted {
+			reverted, err = t.revert(ctx, p, look, again)
 		}
 		if err == nil {
-			proof, err = t.verify(ctx)
+			proof, err = t.verify(ctx, p)
 		}
 		if err == nil {
 			proof.Attempts = t.view.Attempts
@@ -88,11 +97,12 @@ func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
 		t.progress(StepRollback, "not restored yet", err)
 		var unproved *unprovedError
 		var unwritten *JournalError
+		late := t.lateSavepoints(err)
 		switch {
 		case errors.As(err, &unwritten):
 			return proof, err // open: recovery goes on from what is on disk
-		case errors.As(err, &unproved):
-			reverted = false
+		case errors.As(err, &unproved), len(late) > 0:
+			reverted, newer = false, append(newer, late...)
 			if tries++; tries >= attempts {
 				return proof, &stuckError{
 					reason: fmt.Sprintf("rolled back %d times, but %v", tries, err),
@@ -114,12 +124,72 @@ func (t *tx) restore(ctx context.Context, look bool) (restoredData, error) {
 	}
 }
 
+// dropNewer deletes the snapshots of the points, the last one first, and
+// returns those that are left to do when it fails. One that may still appear is
+// not noted as dropped: the collector looks for it later.
+func (t *tx) dropNewer(ctx context.Context, newer []PointView) ([]PointView, error) {
+	for len(newer) > 0 {
+		p := newer[len(newer)-1]
+		sure, err := t.dropSavepoint(ctx, p)
+		if err != nil {
+			return newer, fmt.Errorf("delete savepoint %s of %s: %w", p.Snapshot, t.view.Sandbox.VM, err)
+		}
+		if newer = newer[:len(newer)-1]; sure {
+			// Without the record its deletion is repeated, which does nothing.
+			_ = t.append(ctx, entry{event: evDropped, data: collectData{Snapshot: p.Snapshot}})
+		}
+	}
+	return nil, nil
+}
+
+func (t *tx) dropSavepoint(ctx context.Context, p PointView) (sure bool, err error) {
+	if t.driver(p) == nil {
+		return false, &UnsupportedError{What: fmt.Sprintf("no driver for boundary %s", p.Boundary), Mend: "see savepoint doctor"}
+	}
+	if p.pending {
+		if err := t.awaitTask(ctx, taskCreate, kindSnapshot, p); err != nil {
+			return false, err
+		}
+	}
+	if err := t.awaitTask(ctx, taskDelete, kindDelete, p); err != nil {
+		return false, err
+	}
+	_, found, err := t.find(ctx, p)
+	switch {
+	case err != nil:
+		return false, err
+	case found:
+		return true, t.driver(p).Delete(ctx, t.request(ctx, taskDelete, p))
+	case p.pending:
+		return t.sureOfAbsence(ctx, p)
+	}
+	return true, nil
+}
+
+// lateSavepoints are the snapshots in the way that the transaction itself took,
+// and that were not there when it looked for them: an order that was lost on
+// the way may arrive late. Anybody else's are not ours to delete.
+func (t *tx) lateSavepoints(err error) (late []PointView) {
+	var stack *NotLatestError
+	if !errors.As(err, &stack) {
+		return nil
+	}
+	for _, name := range stack.Newer {
+		i := slices.IndexFunc(t.view.Points, func(p PointView) bool { return p.N > 0 && p.Snapshot == name })
+		if i < 0 {
+			return nil
+		}
+		late = append(late, t.view.Points[i])
+	}
+	return late
+}
+
 // revert orders a rollback, or finds one that is done. The VM's disks are those
 // of the snapshot when it returns true. A repetition is recorded with its
 // cause, so that its task is not taken for the one before.
-func (t *tx) revert(ctx context.Context, look bool, again string) (bool, error) {
+func (t *tx) revert(ctx context.Context, p PointView, look bool, again string) (bool, error) {
 	if look {
-		done, err := t.lookReverted(ctx)
+		done, err := t.lookReverted(ctx, p)
 		if done || err != nil {
 			return done, err
 		}
@@ -127,15 +197,15 @@ func (t *tx) revert(ctx context.Context, look bool, again string) (bool, error) 
 	if again != "" {
 		_ = t.append(ctx, entry{event: evAttempt, data: attemptData{Number: t.view.Attempts + 1, Cause: again}})
 	}
-	if t.view.Boundary == BoundaryWorkspace {
+	if p.Boundary == BoundaryWorkspace {
 		if err := t.reviveGuest(ctx); err != nil {
 			return false, err
 		}
 	}
-	t.markUndone(ctx)
+	t.markUndone(ctx, p)
 	t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
-	if err := t.driver().Rollback(ctx, t.request(ctx, taskRollback)); err != nil {
-		return false, fmt.Errorf("roll back to %s on %s: %w", t.view.Snapshot, t.view.Sandbox.VM, err)
+	if err := t.driver(p).Rollback(ctx, t.request(ctx, taskRollback, p)); err != nil {
+		return false, fmt.Errorf("roll back to %s on %s: %w", p.Snapshot, t.view.Sandbox.VM, err)
 	}
 	return true, nil
 }
@@ -146,31 +216,31 @@ const undone = "-undo"
 // markUndone marks the guest, if it answers, with a generation that only a
 // restore takes away: a rollback that is reported as done and did nothing is
 // caught by the generation it left. The workspace does not hold the marker.
-func (t *tx) markUndone(ctx context.Context) {
-	if t.view.Boundary == BoundaryWorkspace {
+func (t *tx) markUndone(ctx context.Context, p PointView) {
+	if p.Boundary == BoundaryWorkspace {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 10*time.Second))
 	defer cancel()
 	// A guest that does not answer is restored all the same.
-	_, _ = t.e.c.Guest.Mark(ctx, t.view.Sandbox, string(t.view.Snapshot)+undone)
+	_, _ = t.e.c.Guest.Mark(ctx, t.view.Sandbox, string(p.Snapshot)+undone)
 }
 
 // lookReverted reports whether the current attempt's rollback was done, after
 // waiting for one that still runs. The proof is its task: one whose name is in
 // the journal, or one that started on the cluster's own clock after the
 // snapshot was taken, which nobody but this transaction can have ordered.
-func (t *tx) lookReverted(ctx context.Context) (bool, error) {
-	if id, ok := t.view.task(taskRollback); ok {
+func (t *tx) lookReverted(ctx context.Context, p PointView) (bool, error) {
+	if id, ok := t.view.task(taskRollback, p.Snapshot); ok {
 		end, err := t.taskEnd(ctx, id, kindRollback)
 		if err != nil || end != taskUnknown {
 			return end == taskDone, err
 		}
 	}
-	if t.view.Boundary == BoundaryWorkspace {
+	if p.Boundary == BoundaryWorkspace {
 		return false, nil
 	}
-	snap, found, err := t.find(ctx)
+	snap, found, err := t.find(ctx, p)
 	if err != nil || !found {
 		return false, err
 	}
@@ -191,10 +261,11 @@ func (t *tx) lookReverted(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// earlier reports whether the task belongs to an attempt before this one.
+// earlier reports whether the task belongs to an order to restore, or a
+// repetition, before this one.
 func (t *tx) earlier(id UPID) bool {
 	for _, k := range t.view.Tasks {
-		if k.UPID == id && k.attempt != t.view.Attempts {
+		if k.UPID == id && k.attempt != t.view.restores {
 			return true
 		}
 	}
@@ -218,7 +289,7 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 	if err := t.append(ctx, entry{event: evRestart}); err != nil {
 		return err // a guest that nobody is known to have restarted proves nothing
 	}
-	if err := t.e.c.Hypervisor.Stop(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStop)}); err != nil {
+	if err := t.e.c.Hypervisor.Stop(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStop, PointView{})}); err != nil {
 		return fmt.Errorf("stop %s, whose guest does not answer: %w", sb.VM, err)
 	}
 	if err := t.start(ctx); err != nil {
@@ -234,7 +305,7 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 
 func (t *tx) start(ctx context.Context) error {
 	sb := t.view.Sandbox
-	if err := t.e.c.Hypervisor.Start(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStart)}); err != nil {
+	if err := t.e.c.Hypervisor.Start(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStart, PointView{})}); err != nil {
 		return fmt.Errorf("start %s: %w", sb.VM, err)
 	}
 	return nil

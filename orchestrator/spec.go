@@ -29,19 +29,31 @@ type Spec struct {
 	Validate  []Validation
 	Timeout   time.Duration // of the command; 0 = the engine's default
 	Env       map[string]string
-	Dir       string // "" = the user's home
+	Dir       string // absolute; "" = the user's home
 	Stdin     io.Reader
 	Stdout    io.Writer // streamed copies while it runs; may be nil
 	Stderr    io.Writer
 	OnFailure OnFailure // "" = rollback
 	Profile   string    // of the policy; "" = sealed
-	By        string    // who asked, for the record: "cli", "mcp:gemini", …
+	// Grants are ids of rules that are lifted for this one command. A rule that
+	// is not needed is not lifted. Validations are judged without them.
+	Grants []string
+	// Key makes the request repeatable: a second one with the same key in the
+	// same sandbox returns the first one's result and runs nothing. It is used
+	// up once something is begun; a denial uses none. "" = none.
+	Key string
+	// Session begins the command where the last committed one of the account
+	// ended: its working directory and exported variables. Dir and Env win.
+	Session bool
+	Guard   Guard  // what the command may not change
+	By      string // who asked, for the record: "cli", "mcp:gemini", …
 }
 
 // Validation is a command that has to exit 0 for the transaction to commit.
 type Validation struct {
 	Command string
-	As      policy.User // "" = agent
+	As      policy.User   // "" = agent
+	Timeout time.Duration `json:",omitempty"` // 0 = Deadlines.Validate
 }
 
 // UsageError says that what was asked for makes no sense or is not safe; nothing
@@ -87,6 +99,9 @@ func (s Spec) normal(timeout time.Duration) (Spec, error) {
 		if s.Validate[i].As, err = user(s.Validate[i].As); err != nil {
 			return s, err
 		}
+		if s.Validate[i].Timeout < 0 {
+			return s, &UsageError{What: "run: the timeout of a validation is negative"}
+		}
 	}
 	switch s.Boundary {
 	case "":
@@ -102,6 +117,21 @@ func (s Spec) normal(timeout time.Duration) (Spec, error) {
 	default:
 		return s, &UsageError{What: "on failure " + string(s.OnFailure) + ": no such choice", Mend: "use rollback or keep"}
 	}
+	if s.Dir, err = placed(s.Dir); err != nil {
+		return s, err
+	}
+	for name := range s.Env {
+		if err := envName(name); err != nil {
+			return s, err
+		}
+	}
+	if err := keyed(s.Key); err != nil {
+		return s, err
+	}
+	if s.Guard, err = s.Guard.normal(); err != nil {
+		return s, err
+	}
+	s.Grants = cleanGrants(s.Grants)
 	if s.Timeout < 0 {
 		return s, &UsageError{What: "run: the timeout is negative"}
 	}

@@ -19,6 +19,9 @@ const (
 	StateRolledBack  State = "rolled-back"  // final: nothing of the transaction is left
 	StateStuck       State = "stuck"        // an operator is needed; the sandbox is refused until then
 	StateDenied      State = "denied"       // final: the policy refused; nothing was done
+	StateOpen        State = "open"         // of several commands: waits for the next order
+	StateSaving      State = "saving"       // a savepoint's snapshot may exist or appear
+	StateReturning   State = "returning"    // the state at a savepoint is being restored
 )
 
 // Final reports whether the transaction has come to its end. A stuck one has not.
@@ -58,6 +61,15 @@ const (
 	evCollect    = "collect" // intent: delete the snapshot of a finished transaction
 	evCollected  = "collected"
 	evAbandoned  = "abandoned" // the sandbox does not exist any more
+	evOpen       = "open"      // of several commands: ready for the next order
+	evNotRun     = "not-run"   // the command provably never started
+	evSave       = "save"      // intent: take the snapshot of a savepoint
+	evSaved      = "saved"     // it is complete and current
+	evUnsaved    = "unsaved"   // it could not be taken and nothing of it is left
+	evReturn     = "return"    // intent: restore the state at a savepoint
+	evReturned   = "returned"  // that state was proved
+	evDropped    = "dropped"   // on the way down the snapshot of a newer savepoint was deleted
+	evValidate   = "validate"  // intent: the validations of the whole run next
 )
 
 // transition is one line of the table.
@@ -91,10 +103,36 @@ func table() []transition {
 		{StateRan, evCommit, StateCommitting},
 		{StateRan, evRollBack, StateRollingBack},
 
+		{StateSnapshotted, evOpen, StateOpen},
+		{StateRan, evOpen, StateOpen},
+		{StateRunning, evNotRun, StateOpen},
+		{StateOpen, evRun, StateRunning},
+		{StateOpen, evDeny, StateOpen}, // of one command
+		{StateOpen, evValidate, StateRan},
+		{StateOpen, evCommit, StateCommitting},
+		{StateOpen, evRollBack, StateRollingBack},
+
+		{StateOpen, evSave, StateSaving},
+		{StateSaving, evTask, StateSaving},
+		{StateSaving, evDrop, StateSaving},
+		{StateSaving, evSaved, StateOpen},
+		{StateSaving, evUnsaved, StateOpen},
+		{StateSaving, evRollBack, StateRollingBack},
+
+		{StateOpen, evReturn, StateReturning},
+		{StateReturning, evTask, StateReturning},
+		{StateReturning, evDropped, StateReturning},
+		{StateReturning, evAttempt, StateReturning},
+		{StateReturning, evRestart, StateReturning},
+		{StateReturning, evReturned, StateOpen},
+		{StateReturning, evRollBack, StateRollingBack},
+		{StateReturning, evStuck, StateStuck},
+
 		{StateCommitting, evCommitted, StateCommitted},
 		{StateCommitting, evStuck, StateStuck},
 
 		{StateRollingBack, evTask, StateRollingBack},
+		{StateRollingBack, evDropped, StateRollingBack},
 		{StateRollingBack, evAttempt, StateRollingBack},
 		{StateRollingBack, evRestart, StateRollingBack},
 		{StateRollingBack, evRestored, StateRestored},

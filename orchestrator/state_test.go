@@ -9,7 +9,7 @@ import (
 
 func allStates() []State {
 	return []State{"", StateBegun, StateSnapshotted, StateRunning, StateRan, StateCommitting, StateCommitted,
-		StateRollingBack, StateRestored, StateRolledBack, StateStuck, StateDenied}
+		StateRollingBack, StateRestored, StateRolledBack, StateStuck, StateDenied, StateOpen, StateSaving, StateReturning}
 }
 
 func allEvents() map[string]bool {
@@ -91,6 +91,7 @@ func TestTableShape(t *testing.T) {
 func TestApplyRefuses(t *testing.T) {
 	m := newMoves()
 	begin := Record{Tx: "a", State: StateBegun, Event: evBegin, Data: []byte(`{"boundary":"disk"}`)}
+	severalBegun := Record{Tx: "a", State: StateBegun, Event: evBegin, Data: []byte(`{"boundary":"disk","snapshot":"sp-a","several":{"idle_ns":1}}`)}
 	for name, rs := range map[string][]Record{
 		"wrong first":   {{Tx: "a", State: StateRan, Event: evRan, Data: []byte(`{}`)}},
 		"wrong state":   {{Tx: "a", State: StateCommitted, Event: evBegin, Data: []byte(`{}`)}},
@@ -99,6 +100,16 @@ func TestApplyRefuses(t *testing.T) {
 		"lost record":   {begin, {Tx: "a", State: StateCommitting, Event: evCommit, Data: []byte(`{}`)}},
 		"unknown event": {begin, {Tx: "a", State: StateBegun, Event: "from-the-future"}},
 		"begun twice":   {begin, begin},
+		"open with one command": {begin,
+			{Tx: "a", State: StateSnapshotted, Event: evSnapshot, Data: []byte(`{}`)}, {Tx: "a", State: StateOpen, Event: evOpen}},
+		"return to nowhere": {severalBegun,
+			{Tx: "a", State: StateSnapshotted, Event: evSnapshot, Data: []byte(`{}`)}, {Tx: "a", State: StateOpen, Event: evOpen},
+			{Tx: "a", State: StateReturning, Event: evReturn, Data: []byte(`{"n":1}`)}},
+		"a step's end without a step": {severalBegun,
+			{Tx: "a", State: StateSnapshotted, Event: evSnapshot, Data: []byte(`{}`)}, {Tx: "a", State: StateOpen, Event: evOpen},
+			{Tx: "a", State: StateRan, Event: evValidate}, {Tx: "a", State: StateOpen, Event: evOpen}},
+		"a step in a denied one": {
+			{Tx: "a", State: StateDenied, Event: evDeny, Data: []byte(`{}`)}, {Tx: "a", State: StateRunning, Event: evRun, Data: []byte(`{}`)}},
 		"after its end": {{Tx: "a", State: StateDenied, Event: evDeny, Data: []byte(`{}`)}, begin},
 	} {
 		tx, err := &Transaction{}, error(nil)
@@ -115,17 +126,37 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestSnapshotNames(t *testing.T) {
 	id := NewTxID(time.Unix(1700000000, 0))
-	name := SnapshotOf(id)
-	if len(name) > 40 || len(name) != 29 {
-		t.Errorf("%s has %d characters", name, len(name))
+	for n, length := range map[int]int{0: 29, 1: 31, 10: 32, maxPoints: 34} {
+		name := pointName(id, n)
+		if len(name) != length || len(name) > 40 {
+			t.Errorf("%s has %d characters", name, len(name))
+		}
+		if got, ok := TxOf(name); !ok || got != id {
+			t.Errorf("TxOf(%s) = %s, %t", name, got, ok)
+		}
 	}
-	if got, ok := TxOf(name); !ok || got != id {
-		t.Errorf("TxOf(%s) = %s, %t", name, got, ok)
+	name := SnapshotOf(id)
+	if name != pointName(id, 0) {
+		t.Errorf("the begin's snapshot is %s and %s", name, pointName(id, 0))
 	}
 	// F123: near misses are not ours.
-	for _, miss := range []SnapshotName{"", "sp-", "sp-pristine", name + "x", "x" + name, name[:28], SnapshotName(strings.ToUpper(string(name))), "sp_" + name[3:], name + "\n"} {
+	for _, miss := range []SnapshotName{
+		"", "sp-", "sp-pristine", name + "x", "x" + name, name[:28], SnapshotName(strings.ToUpper(string(name))), "sp_" + name[3:], name + "\n",
+		name + "-", name + "-0", name + "-01", name + "-10000", name + "-1x", name + "-1\n", name + "--1", name + "-1-1", name + "-undo", name + "-1-undo",
+	} {
 		if id, ok := TxOf(miss); ok {
 			t.Errorf("TxOf(%q) = %s", miss, id)
+		}
+	}
+}
+
+func TestSavepointNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a": true, "before-tests": true, "v1.2_x": true, "7": true, "BEGIN": true, strings.Repeat("a", 64): true,
+		"": false, "begin": false, " a": false, "a b": false, "-a": false, ".a": false, "a\n": false, "a/b": false, "ä": false, strings.Repeat("a", 65): false,
+	} {
+		if err := pointNamed(name); (err == nil) != want {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

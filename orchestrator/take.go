@@ -14,29 +14,30 @@ const (
 	kindDelete   = "qmdelsnapshot"
 )
 
-// request names this transaction's snapshot to its driver.
-func (t *tx) request(ctx context.Context, action string) SnapshotRequest {
+// request names one of this transaction's snapshots to its driver.
+func (t *tx) request(ctx context.Context, action string, p PointView) SnapshotRequest {
 	v := t.view
 	return SnapshotRequest{
-		Sandbox: v.Sandbox.ID, VM: v.Sandbox.VM, Name: v.Snapshot,
-		Memory:      action == taskCreate && v.Boundary == BoundaryMachine,
+		Sandbox: v.Sandbox.ID, VM: v.Sandbox.VM, Name: p.Snapshot,
+		Memory:      action == taskCreate && p.Boundary == BoundaryMachine,
 		Description: fmt.Sprintf("savepoint transaction %s of sandbox %s", v.ID, v.Sandbox.ID),
-		Started:     t.noteTask(ctx, action),
+		Started:     t.noteTask(ctx, action, p),
 	}
 }
 
-func (t *tx) driver() Snapshotter { return t.e.c.Snapshotters[t.view.Boundary] }
+func (t *tx) driver(p PointView) Snapshotter { return t.e.c.Snapshotters[p.Boundary] }
 
-// snapshot marks the guest with the snapshot's name and takes the snapshot, so
-// that a restored guest can prove which snapshot it came from. The record of
+// snapshot marks the guest with the newest point's name and takes its snapshot,
+// so that a restored guest can prove which snapshot it came from. The record of
 // success waits for the next append: nothing lies in between.
-func (t *tx) snapshot(ctx context.Context) (err error) {
-	done := t.step(StepSnapshot, string(t.view.Snapshot))
+func (t *tx) snapshot(ctx context.Context, event string) (err error) {
+	p := t.view.Points[len(t.view.Points)-1]
+	done := t.step(StepSnapshot, string(p.Snapshot))
 	defer func() { done(err) }()
 	start := t.e.c.Now()
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Snapshot)
 	defer cancel()
-	want := string(t.view.Snapshot)
+	want := string(p.Snapshot)
 	mctx, stop := context.WithTimeout(ctx, t.e.c.Deadlines.Validate) // it runs already: no boot to wait for
 	facts, err := t.e.c.Guest.Mark(mctx, t.view.Sandbox, want)
 	stop()
@@ -46,19 +47,29 @@ func (t *tx) snapshot(ctx context.Context) (err error) {
 	if facts.Generation != want {
 		return fmt.Errorf("mark sandbox %s: the guest kept %q instead of %q: %w", t.view.Sandbox.Name, facts.Generation, want, ErrUnavailable)
 	}
-	if err := t.create(ctx); err != nil {
+	if p.N > 0 && facts.BootID != t.view.boot {
+		return errRebooted
+	}
+	if err := t.create(ctx, p); err != nil {
 		return fmt.Errorf("create snapshot %s on %s: %w", want, t.view.Sandbox.VM, classed(err))
 	}
-	t.queue(entry{event: evSnapshot, data: snapshotData{BootID: facts.BootID, Took: t.e.c.Now().Sub(start)}})
+	d := snapshotData{BootID: facts.BootID}
+	if p.N == 0 || p.Boundary == BoundaryMachine { // the saving of memory stops the clock
+		if d.Health, err = t.baseline(ctx); err != nil {
+			return err
+		}
+	}
+	d.Took = t.e.c.Now().Sub(start)
+	t.queue(entry{event: event, data: d})
 	return nil
 }
 
 // create waits for locks and for a cluster that does not answer, and looks
 // whether the snapshot exists before it believes in a failure.
-func (t *tx) create(ctx context.Context) error {
+func (t *tx) create(ctx context.Context, p PointView) error {
 	t.created = true
 	for pause := newPause(); ; {
-		err := t.driver().Create(ctx, t.request(ctx, taskCreate))
+		err := t.driver(p).Create(ctx, t.request(ctx, taskCreate, p))
 		switch {
 		case err == nil:
 			return nil
@@ -68,7 +79,7 @@ func (t *tx) create(ctx context.Context) error {
 		switch class(err) {
 		case ErrBusy, ErrUnavailable: // nothing was done
 		case ErrUnknownOutcome, ErrExists:
-			there, lerr := t.lookCreated(ctx)
+			there, lerr := t.lookCreated(ctx, p)
 			if lerr != nil {
 				return fmt.Errorf("%w (looking for it: %w)", err, lerr)
 			}
@@ -87,11 +98,11 @@ func (t *tx) create(ctx context.Context) error {
 }
 
 // lookCreated reports whether the snapshot is complete, current and the VM unlocked.
-func (t *tx) lookCreated(ctx context.Context) (bool, error) {
-	if err := t.awaitTask(ctx, taskCreate, kindSnapshot); err != nil {
+func (t *tx) lookCreated(ctx context.Context, p PointView) (bool, error) {
+	if err := t.awaitTask(ctx, taskCreate, kindSnapshot, p); err != nil {
 		return false, err
 	}
-	snap, found, err := t.find(ctx)
+	snap, found, err := t.find(ctx, p)
 	if err != nil || !found || snap.Incomplete != "" || !snap.Current {
 		return false, err
 	}
@@ -99,14 +110,14 @@ func (t *tx) lookCreated(ctx context.Context) (bool, error) {
 	return err == nil && st.Lock == "", err
 }
 
-// find looks for this transaction's snapshot on the cluster.
-func (t *tx) find(ctx context.Context) (Snapshot, bool, error) {
-	list, err := t.driver().List(ctx, t.view.Sandbox.VM)
+// find looks for a point's snapshot on the cluster.
+func (t *tx) find(ctx context.Context, p PointView) (Snapshot, bool, error) {
+	list, err := t.driver(p).List(ctx, t.view.Sandbox.VM)
 	if err != nil {
 		return Snapshot{}, false, err
 	}
 	for _, s := range list {
-		if s.Name == t.view.Snapshot {
+		if s.Name == p.Snapshot {
 			return s, true, nil
 		}
 	}
@@ -117,12 +128,12 @@ func (t *tx) find(ctx context.Context) (Snapshot, bool, error) {
 // the action, or, when its name was lost, for tasks of that type that still
 // run on the VM. How a task ended is not judged here: the caller looks at what
 // it left. An error means that nobody knows whether it ended.
-func (t *tx) awaitTask(ctx context.Context, action, kind string) error {
-	if id, ok := t.view.task(action); ok {
+func (t *tx) awaitTask(ctx context.Context, action, kind string, p PointView) error {
+	if id, ok := t.view.task(action, p.Snapshot); ok {
 		_, err := t.taskEnd(ctx, id, kind)
 		return err
 	}
-	if t.view.Boundary == BoundaryWorkspace {
+	if p.Boundary == BoundaryWorkspace {
 		return nil // not a task of the cluster
 	}
 	tasks, err := t.e.c.Tasks.Find(ctx, t.view.Sandbox.VM, kind, t.since())
@@ -191,7 +202,7 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
 	defer cancel()
 	settled := true
-	if t.view.Boundary != BoundaryNone && t.created {
+	if t.created && len(t.view.Points) > 0 {
 		if settled, err = t.dropUnused(ctx); err != nil {
 			return t.orStuck(ctx, err)
 		}
@@ -202,8 +213,8 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 		entry{event: evRolledBack, settled: settled})
 }
 
-// dropUnused removes the snapshot of a transaction under which nothing ran.
-// It reports whether it is sure that none is left or will appear; if not, the
+// dropUnused removes the newest point's snapshot, under which nothing ran. It
+// reports whether it is sure that none is left or will appear; if not, the
 // collector looks again later.
 func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 	for pause := newPause(); ; {
@@ -226,29 +237,36 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 }
 
 func (t *tx) dropOnce(ctx context.Context) (sure bool, err error) {
-	if err := t.awaitTask(ctx, taskCreate, kindSnapshot); err != nil {
+	p := t.view.Points[len(t.view.Points)-1]
+	if err := t.awaitTask(ctx, taskCreate, kindSnapshot, p); err != nil {
 		return false, err
 	}
-	if t.view.dropping {
-		if err := t.awaitTask(ctx, taskDelete, kindDelete); err != nil {
+	if p.dropping {
+		if err := t.awaitTask(ctx, taskDelete, kindDelete, p); err != nil {
 			return false, err
 		}
 	}
-	_, found, err := t.find(ctx)
+	_, found, err := t.find(ctx, p)
 	if err != nil {
 		return false, err
 	}
 	if found {
-		if !t.view.dropping {
-			if err := t.append(ctx, entry{event: evDrop, data: collectData{Snapshot: t.view.Snapshot}}); err != nil {
+		if !p.dropping {
+			if err := t.append(ctx, entry{event: evDrop, data: collectData{Snapshot: p.Snapshot}}); err != nil {
 				return false, err
 			}
 		}
-		if err := t.driver().Delete(ctx, t.request(ctx, taskDelete)); err != nil {
+		if err := t.driver(p).Delete(ctx, t.request(ctx, taskDelete, p)); err != nil {
 			return false, err
 		}
 		return true, nil
 	}
+	return t.sureOfAbsence(ctx, p)
+}
+
+// sureOfAbsence reports whether a snapshot that is not listed will not appear
+// later: its order may be still under way. An error means: look again.
+func (t *tx) sureOfAbsence(ctx context.Context, p PointView) (bool, error) {
 	st, err := t.e.c.Hypervisor.Status(ctx, t.view.Sandbox.VM)
 	if err != nil {
 		return false, err
@@ -257,9 +275,9 @@ func (t *tx) dropOnce(ctx context.Context) (sure bool, err error) {
 	case "snapshot", "snapshot-delete":
 		// Perhaps ours, still under way. Any other lock is somebody else's, keeps
 		// our snapshot from appearing meanwhile, and is no concern of a
-		// transaction under which nothing ran.
+		// snapshot under which nothing ran.
 		return false, fmt.Errorf("%s is locked (%s): %w", t.view.Sandbox.VM, st.Lock, ErrBusy)
 	}
-	_, known := t.view.task(taskCreate)
-	return known || t.view.dropping || t.view.Boundary == BoundaryWorkspace, nil
+	_, known := t.view.task(taskCreate, p.Snapshot)
+	return known || p.dropping || p.Boundary == BoundaryWorkspace, nil
 }

@@ -20,6 +20,7 @@ type Transaction struct {
 	Began     time.Time      `json:"began"`
 	Ended     time.Time      `json:"ended,omitzero"` // when it became final
 	Command   string         `json:"command"`
+	Runs      string         `json:"runs,omitempty"` // the hardened form that ran in place of it
 	Digest    string         `json:"command_sha256"`
 	As        policy.User    `json:"as"`
 	Dir       string         `json:"dir,omitempty"`
@@ -43,21 +44,88 @@ type Transaction struct {
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Attempts    int     `json:"rollback_attempts,omitempty"`
 	Timings     Timings `json:"timings_ms"`
+	// Several: it was begun to have several commands. They are Commands then,
+	// and Command is empty.
+	Several  bool          `json:"several,omitempty"`
+	Commands []CommandView `json:"commands,omitempty"`
+	// Points are the states that can come back, oldest first; the first is the
+	// one at begin.
+	Points  []PointView `json:"points,omitempty"`
+	Bound   bool        `json:"bound,omitempty"`  // ends with the process that began it
+	Expires time.Time   `json:"expires,omitzero"` // when an open one is rolled back
+	Key     string      `json:"key,omitempty"`
+	Session bool        `json:"session,omitempty"`
+	// Changed is what the command did to the files that were compared, the
+	// first of ChangedCount; of several commands see each of them.
+	Changed      []Change `json:"changed,omitempty"`
+	ChangedCount int      `json:"changed_count,omitempty"`
+	// Guard is what the command was not to change.
+	Guard *Guard `json:"guard,omitempty"`
+	// Redacted is how many secrets were taken out of its records.
+	Redacted int `json:"redacted,omitempty"`
 	// Settled: nothing is left to do. A final transaction that is not settled
 	// still has its snapshot on the cluster.
 	Settled bool `json:"settled"`
 
-	stuckFrom State // the state that "stuck" was entered from
-	taken     bool  // the snapshot was complete before anything ran
-	restarts  int   // of the guest during rollback
-	dropping  bool  // the deletion of the unused snapshot was begun
+	stuckFrom State  // the state that "stuck" was entered from
+	taken     bool   // the snapshot was complete before anything ran
+	restarts  int    // of the guest during the restore
+	restores  int    // numbers every order to restore, and every repetition
+	target    int    // position in Points of the state that is being restored
+	saves     int    // savepoints ever begun: the numbers used up
+	boot      string // the boot id that the guest should have now
+	request   string // see beginData.Request
+	idle      time.Duration
+	session   sessions // what the commands have left, by account
+	health    *healthData
 }
 
 // ValidateView is one validation command as it was asked for.
 type ValidateView struct {
 	Command string      `json:"command"`
+	Runs    string      `json:"runs,omitempty"` // the hardened form that ran in place of it
 	As      policy.User `json:"as"`
 	Verdict Judgement   `json:"verdict"`
+	// Timeout is its own deadline, 0 = the engine's.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
+}
+
+// CommandView is one command of a transaction of several.
+type CommandView struct {
+	N        int            `json:"step"`
+	At       time.Time      `json:"at"`
+	Key      string         `json:"key,omitempty"`
+	Command  string         `json:"command"`
+	Runs     string         `json:"runs,omitempty"` // the hardened form that ran in place of it
+	Digest   string         `json:"command_sha256"`
+	As       policy.User    `json:"as"`
+	Dir      string         `json:"dir,omitempty"`
+	Verdict  Judgement      `json:"verdict"`
+	Validate []ValidateView `json:"validate,omitempty"`
+	State    State          `json:"state"`            // running, open (it ended, the transaction went on), denied, rolled-back
+	Result   *RanView       `json:"result,omitempty"` // nil: did not run, or its end is not known
+	Checks   []Check        `json:"checks,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+	// Changed is what it did to the files that were compared.
+	Changed      []Change `json:"changed,omitempty"`
+	ChangedCount int      `json:"changed_count,omitempty"`
+	Guard        *Guard   `json:"guard,omitempty"`
+
+	request string // see stepData.Request
+}
+
+// PointView is one state of a transaction that can come back.
+type PointView struct {
+	N        int          `json:"n"`
+	Name     string       `json:"name"` // "begin" for the first
+	Snapshot SnapshotName `json:"snapshot"`
+	Boundary Boundary     `json:"boundary"`
+	At       time.Time    `json:"at"`
+	BootID   string       `json:"boot_id,omitempty"`
+
+	pending  bool     // it is not known to be complete
+	dropping bool     // its deletion was begun
+	session  sessions // what the transaction's commands had left then
 }
 
 // TaskView is one cluster task that the transaction started.
@@ -66,7 +134,8 @@ type TaskView struct {
 	Action string    `json:"action"` // create, rollback, delete, start, stop
 	At     time.Time `json:"at"`
 
-	attempt int
+	attempt int          // which restore it belongs to
+	of      SnapshotName // the snapshot it is about
 }
 
 // StepView is one record: what happened and when.
@@ -112,50 +181,63 @@ func (t *Transaction) apply(m moves, r Record) error {
 		t.Ended = r.At
 		t.Timings.Total = r.At.Sub(t.Began) + t.Timings.Policy
 	}
-	t.State, t.Settled = to, r.Settled
+	t.State, t.Settled, t.Expires = to, r.Settled, time.Time{}
+	if to == StateOpen && !t.Bound {
+		t.Expires = r.At.Add(t.idle)
+	}
 	t.Steps = append(t.Steps, step)
+	t.Redacted += redactedIn(r.Data)
 	return nil
 }
 
 // fold takes the facts of one record over.
 func (t *Transaction) fold(r Record, step *StepView) error {
 	switch r.Event {
-	case evBegin, evDeny:
+	case evBegin:
 		return t.foldBegin(r, step)
-	case evTask:
-		var d taskData
-		if err := decode(r, &d); err != nil {
-			return err
+	case evDeny:
+		if t.State == "" {
+			return t.foldBegin(r, step)
 		}
-		t.Tasks = append(t.Tasks, TaskView{UPID: d.UPID, Action: d.Action, At: r.At, attempt: t.Attempts})
-		step.Detail = d.Action + " " + string(d.UPID)
-	case evSnapshot:
-		var d snapshotData
-		if err := decode(r, &d); err != nil {
-			return err
+		return t.foldStep(r, step)
+	case evRun:
+		if t.Several {
+			return t.foldStep(r, step)
 		}
-		t.taken, t.BootID, t.Timings.Snapshot, step.Took = true, d.BootID, d.Took, d.Took
 	case evRan:
 		return t.foldRan(r, step)
+	case evOpen, evNotRun, evSave, evSaved, evUnsaved, evDropped, evReturn, evReturned, evValidate:
+		return t.foldSeveral(r, step)
+	case evTask, evDrop, evSnapshot:
+		return t.foldSnapshot(r, step)
 	case evCommit:
 		var d commitData
 		if err := decode(r, &d); err != nil {
 			return err
 		}
-		t.Checks, t.Reason, t.Timings.Validate, step.Took = d.Checks, d.Reason, d.Validate, d.Validate
+		t.Checks, t.Reason, t.Timings.Validate, step.Took = d.Checks, d.Reason, t.Timings.Validate+d.Validate, d.Validate
+		t.Changed, t.ChangedCount = d.Changed, d.ChangedN
 	case evRollBack:
 		var d rollBackData
 		if err := decode(r, &d); err != nil {
 			return err
 		}
 		t.Checks, t.Reason, t.Interrupted = d.Checks, d.Reason, d.Interrupted
-		t.Timings.Validate, t.Attempts, step.Detail = d.Validate, 1, d.Reason
+		t.Changed, t.ChangedCount = d.Changed, d.ChangedN
+		t.Timings.Validate, step.Detail = t.Timings.Validate+d.Validate, d.Reason
+		t.Attempts, t.target = 1, 0
+		t.restores++
+		if n := len(t.Commands); n > 0 && t.Commands[n-1].State == StateRunning {
+			t.Commands[n-1].State, t.Commands[n-1].Reason, t.Commands[n-1].Checks = StateRolledBack, d.Reason, d.Checks
+			t.Commands[n-1].Changed, t.Commands[n-1].ChangedCount = d.Changed, d.ChangedN
+		}
 	case evAttempt:
 		var d attemptData
 		if err := decode(r, &d); err != nil {
 			return err
 		}
 		t.Attempts, step.Detail = d.Number, d.Cause
+		t.restores++
 	case evRestart:
 		t.restarts++
 	case evRestored:
@@ -177,9 +259,41 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 		t.Mend = ""
 		if r.Event == evRetry {
 			t.Attempts++
+			t.restores++
+			t.target = 0 // whatever was being restored, the whole is undone now
 		}
+	}
+	return nil
+}
+
+// foldSnapshot folds what is about one snapshot.
+func (t *Transaction) foldSnapshot(r Record, step *StepView) error {
+	switch r.Event {
+	case evTask:
+		var d taskData
+		if err := decode(r, &d); err != nil {
+			return err
+		}
+		of := d.Snapshot
+		if of == "" {
+			of = t.Snapshot
+		}
+		t.Tasks = append(t.Tasks, TaskView{UPID: d.UPID, Action: d.Action, At: r.At, attempt: t.restores, of: of})
+		step.Detail = d.Action + " " + string(d.UPID)
 	case evDrop:
-		t.dropping = true
+		if n := len(t.Points); n > 0 {
+			t.Points[n-1].dropping = true
+		}
+	case evSnapshot:
+		var d snapshotData
+		if err := decode(r, &d); err != nil {
+			return err
+		}
+		t.taken, t.BootID, t.boot, t.Timings.Snapshot, step.Took = true, d.BootID, d.BootID, d.Took, d.Took
+		t.health = d.Health
+		if len(t.Points) > 0 {
+			t.Points[0].pending, t.Points[0].BootID = false, d.BootID
+		}
 	}
 	return nil
 }
@@ -190,12 +304,20 @@ func (t *Transaction) foldBegin(r Record, step *StepView) error {
 		return err
 	}
 	t.ID, t.Sandbox, t.By, t.Owner, t.Began = r.Tx, d.Box, d.By, r.Owner, r.At
-	t.Command, t.Digest, t.As, t.Dir = string(d.Command), d.Digest, d.As, d.Dir
+	t.Command, t.Runs, t.Digest, t.As, t.Dir = string(d.Command), string(d.Runs), d.Digest, d.As, d.Dir
 	t.OnFailure, t.Profile, t.Verdict = d.OnFailure, d.Profile, d.Verdict
 	t.Boundary, t.Snapshot, t.RunningAtBegin = d.Boundary, d.Snapshot, d.RunState
 	t.Timings.Policy, step.Detail = d.Policy, d.Verdict.Decision
-	for _, v := range d.Validate {
-		t.Validate = append(t.Validate, ValidateView{Command: string(v.Command), As: v.As, Verdict: v.Verdict})
+	t.Validate, t.Key = validateViews(d.Validate), r.Key
+	t.request, t.Guard = d.Request, d.Guard
+	if d.Several != nil {
+		t.Several, t.Bound, t.idle, t.Session = true, d.Several.Bound, d.Several.Idle, d.Several.Session
+	}
+	if r.Event == evBegin && d.Snapshot == "" && d.Boundary.covers() > coverNothing {
+		d.Snapshot = SnapshotOf(r.Tx) // a record that does not say is not written any more
+	}
+	if r.Event == evBegin && d.Snapshot != "" {
+		t.Points = []PointView{{Name: PointBegin, Snapshot: d.Snapshot, Boundary: d.Boundary, At: r.At, pending: true}}
 	}
 	if r.Event == evDeny {
 		t.Reason = d.Verdict.Reason
@@ -213,8 +335,22 @@ func (t *Transaction) foldRan(r Record, step *StepView) error {
 		Stdout: string(d.Stdout), Stderr: string(d.Stderr), StdoutBytes: d.StdoutBytes, StderrBytes: d.StderrBytes,
 		StdoutDigest: d.StdoutDigest, StderrDigest: d.StderrDigest, Took: d.Took,
 	}
-	t.Timings.Execute, step.Took = d.Took, d.Took
+	t.Timings.Execute, step.Took = t.Timings.Execute+d.Took, d.Took
+	if n := len(t.Commands); n > 0 {
+		c := &t.Commands[n-1]
+		c.Result = t.Result
+		if d.Session != nil {
+			t.session = t.session.with(c.As, *d.Session)
+		}
+	}
 	return nil
+}
+
+func validateViews(notes []validateNote) (views []ValidateView) {
+	for _, v := range notes {
+		views = append(views, ValidateView{Command: string(v.Command), Runs: string(v.Runs), As: v.As, Verdict: v.Verdict, Timeout: v.Timeout})
+	}
+	return views
 }
 
 func decode(r Record, into any) error {
@@ -224,12 +360,12 @@ func decode(r Record, into any) error {
 	return json.Unmarshal(r.Data, into)
 }
 
-// task returns the last task of the kind, of the current rollback attempt if
-// it is a rollback.
-func (t *Transaction) task(action string) (UPID, bool) {
+// task returns the last task of the kind that is about the snapshot, of the
+// current order to restore if it is a rollback.
+func (t *Transaction) task(action string, of SnapshotName) (UPID, bool) {
 	for i := len(t.Tasks) - 1; i >= 0; i-- {
 		k := t.Tasks[i]
-		if k.Action == action && (action != taskRollback || k.attempt == t.Attempts) {
+		if k.Action == action && k.of == of && (action != taskRollback || k.attempt == t.restores) {
 			return k.UPID, true
 		}
 	}

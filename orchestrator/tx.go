@@ -25,9 +25,14 @@ type tx struct {
 
 	// Of a live transaction only.
 	spec       Spec
+	dir        string            // where the command begins, the session's included
+	env        map[string]string // what it begins with, the session's included
+	base       sessions          // of the sandbox, before the transaction
+	leaves     *sessionData      // what the command left; nil: as before
 	verdict    policy.Verdict
 	permit     policy.Permit
 	probes     []probe
+	spends     []GrantID // grants that the begin uses up
 	boundary   Boundary
 	ranAtBegin bool
 	started    time.Time
@@ -36,7 +41,16 @@ type tx struct {
 	result     *ExecResult
 	stdout     string
 	stderr     string
-	detail     string // for the next finished step
+	detail     string       // for the next finished step
+	whole      []Validation // of several commands together, as they were asked for
+	seen       bool         // the guest was looked at since the transaction was taken up
+
+	secrets   *redactor // what must not be recorded of the order
+	secretsOf string    // its command
+
+	was     *trees        // the files before the command; nil: not asked for
+	noted   time.Duration // how long that took
+	changed *changes      // what the command did to them
 
 	created bool // Create may have been called: a snapshot may exist or appear
 }
@@ -45,6 +59,7 @@ type tx struct {
 type probe struct {
 	command string
 	as      policy.User
+	timeout time.Duration // 0 = Deadlines.Validate
 	verdict policy.Verdict
 	permit  policy.Permit
 }
@@ -54,6 +69,11 @@ type entry struct {
 	event   string
 	data    any
 	settled bool
+	spends  []GrantID
+	key     string
+	session json.RawMessage
+
+	redacted int // secrets that were taken out of data already
 }
 
 func (e *Engine) newTx(s Spec) *tx {
@@ -87,11 +107,13 @@ func (t *tx) append(ctx context.Context, entries ...entry) error {
 		if state, err = t.e.moves.next(t.view.ID, state, en.event); err != nil {
 			return err
 		}
-		records[i] = Record{At: now, Tx: t.view.ID, Sandbox: t.view.Sandbox.ID, State: state, Event: en.event, Settled: en.settled}
+		records[i] = Record{At: now, Tx: t.view.ID, Sandbox: t.view.Sandbox.ID, State: state, Event: en.event, Settled: en.settled, Spends: en.spends, Key: en.key, Session: en.session}
 		if en.data != nil {
-			if records[i].Data, err = json.Marshal(en.data); err != nil {
+			data, n := t.redactor().record(en.data)
+			if records[i].Data, err = json.Marshal(data); err != nil {
 				return fmt.Errorf("encode %s of transaction %s: %w", en.event, t.view.ID, err)
 			}
+			records[i].Data = noteRedacted(records[i].Data, n+en.redacted)
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -108,6 +130,9 @@ func (t *tx) append(ctx context.Context, entries ...entry) error {
 
 func (t *tx) written(err error, records ...Record) error {
 	if err != nil {
+		if lostGrant(err) {
+			return err // the journal is well, and nothing was written
+		}
 		err = &JournalError{fmt.Errorf("record %s of transaction %s: %w", records[len(records)-1].Event, t.view.ID, classed(err))}
 		t.uncertain = t.uncertain || class(err) == ErrUnknownOutcome
 		if t.broken == nil {
@@ -128,9 +153,14 @@ func (t *tx) journalFailed() bool { return t.broken != nil }
 // noteTask makes the cluster's task id durable before anybody waits for it. A
 // snapshot under which something shall run is given up when that fails; an undo
 // is waited for all the same: recovery finds its task, or repeats it.
-func (t *tx) noteTask(ctx context.Context, action string) Started {
+func (t *tx) noteTask(ctx context.Context, action string, p PointView) Started {
+	d := taskData{Action: action}
+	if p.N > 0 {
+		d.Snapshot = p.Snapshot
+	}
 	return func(id UPID) error {
-		err := t.append(ctx, entry{event: evTask, data: taskData{UPID: id, Action: action}})
+		d.UPID = id
+		err := t.append(ctx, entry{event: evTask, data: d})
 		if action == taskCreate {
 			return err
 		}
@@ -182,7 +212,11 @@ func (t *tx) outcome() Outcome {
 	o := Outcome{
 		Transaction: v.ID, SandboxID: v.Sandbox.ID, Sandbox: v.Sandbox.Name, State: v.State,
 		Verdict: v.Verdict, Boundary: v.Boundary, Reason: v.Reason, Checks: v.Checks,
+		Changed: v.Changed, ChangedCount: v.ChangedCount,
 		Timings: v.Timings, Snapshot: string(v.Snapshot), Interrupted: v.Interrupted,
+	}
+	if v.State == StateDenied {
+		o.Message = t.verdict.Message()
 	}
 	if o.Boundary == "" { // denied before one was chosen
 		o.Boundary = BoundaryNone
@@ -200,11 +234,10 @@ func (t *tx) outcome() Outcome {
 	case t.result != nil:
 		exit := t.result.ExitCode
 		o.ExitCode, o.Signal, o.Truncated = &exit, t.result.Signal, t.result.Truncated
-	case v.Result != nil:
-		exit := v.Result.Exit
-		o.ExitCode, o.Signal, o.Truncated = &exit, v.Result.Signal, v.Result.Truncated
-		o.Stdout, o.Stderr = v.Result.Stdout, v.Result.Stderr
+	case v.Result != nil && !v.Several: // of several commands each has its own outcome
+		o.answered(*v.Result)
 	}
+	o.Dir = t.at()
 	if t.stdout != "" || t.stderr != "" {
 		o.Stdout, o.Stderr = t.stdout, t.stderr
 	}
@@ -215,26 +248,43 @@ func (t *tx) outcome() Outcome {
 	return o
 }
 
-// digester hashes a whole stream and passes it on. A reader that went away
-// does not disturb the command.
+// answered takes over how a command ended, as it is recorded.
+func (o *Outcome) answered(r RanView) {
+	o.ExitCode, o.Signal, o.Truncated, o.Stdout, o.Stderr = &r.Exit, r.Signal, r.Truncated, r.Stdout, r.Stderr
+}
+
+// digester hashes a whole stream, keeps its beginning and passes it on. A reader
+// that went away does not disturb the command.
 type digester struct {
 	mu   sync.Mutex // an executor may still copy while the engine asks for the sum
 	h    hash.Hash
+	head []byte
+	room int // of head
 	next io.Writer
 }
 
-func newDigester(next io.Writer) *digester { return &digester{h: sha256.New(), next: next} }
+func newDigester(next io.Writer, room int) *digester {
+	return &digester{h: sha256.New(), room: room, next: next}
+}
 
 func (d *digester) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.h.Write(p)
+	d.head = append(d.head, p[:min(len(p), d.room-len(d.head))]...)
 	if d.next != nil {
 		if _, err := d.next.Write(p); err != nil {
 			d.next = nil
 		}
 	}
 	return len(p), nil
+}
+
+// start is the beginning of what was written.
+func (d *digester) start() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.head[:len(d.head):len(d.head)]
 }
 
 func (d *digester) sum() string {

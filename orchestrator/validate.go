@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -13,6 +14,12 @@ type bad struct {
 	unknown bool
 }
 
+// scope says what there is to validate besides the validation commands.
+type scope struct {
+	exit  bool // how the command ended
+	guest bool // whether the guest is still what it was
+}
+
 // validate asks every validator. It stops at the first failure unless the
 // failure would be kept anyway, and always at an answer that nobody has.
 //
@@ -20,7 +27,7 @@ type bad struct {
 // did: the guest answers with its pinned key, still carries this transaction's
 // generation marker and was not rebooted. A command that reboots the guest
 // therefore never commits: its own end cannot be known either.
-func (t *tx) validate(ctx context.Context) ([]Check, *bad) {
+func (t *tx) validate(ctx context.Context, of scope) ([]Check, *bad) {
 	var checks []Check
 	var first *bad
 	add := func(name string, b *bad) (stop bool) {
@@ -34,11 +41,11 @@ func (t *tx) validate(ctx context.Context) ([]Check, *bad) {
 		checks = append(checks, c)
 		return first != nil && (first.unknown || t.spec.OnFailure != OnFailureKeep)
 	}
-	if add("exit", t.exited()) {
+	if of.exit && add("exit", t.exited()) {
 		return checks, first
 	}
-	if len(t.probes) == 0 && t.boundary == BoundaryNone {
-		return checks, first // nothing was changed, there is nothing to look at
+	if len(t.probes) == 0 && !of.guest && t.was == nil {
+		return checks, first // there is nothing to look at
 	}
 	done := t.step(StepValidate, "")
 	defer func() {
@@ -48,8 +55,8 @@ func (t *tx) validate(ctx context.Context) ([]Check, *bad) {
 		}
 		done(nil)
 	}()
-	if len(t.probes) > 0 {
-		// Probes take time; the command's end should not be lost meanwhile.
+	if len(t.probes) > 0 || t.was != nil && len(t.was.watched) > 0 {
+		// These take time; the command's end should not be lost meanwhile.
 		if err := t.append(ctx); err != nil {
 			add("journal", &bad{reason: fmt.Sprintf("the command's end could not be recorded: %v", err), unknown: true})
 			return checks, first
@@ -60,7 +67,20 @@ func (t *tx) validate(ctx context.Context) ([]Check, *bad) {
 			return checks, first
 		}
 	}
-	if t.boundary != BoundaryNone {
+	// The files are compared after the probes, which may have changed some.
+	if t.was != nil && len(t.was.protected) > 0 && add("protected", t.protectedCheck(ctx)) {
+		return checks, first
+	}
+	if t.was != nil && len(t.was.watched) > 0 {
+		name := "unchanged"
+		if len(t.spec.Guard.OnlyChange) == 0 {
+			name = "changes"
+		}
+		if add(name, t.watchedCheck(ctx)) {
+			return checks, first
+		}
+	}
+	if of.guest {
 		add("guest", t.healthy(ctx))
 	}
 	return checks, first
@@ -82,36 +102,27 @@ func (t *tx) exited() *bad {
 
 // probe runs one validation command.
 func (t *tx) probe(ctx context.Context, p probe) *bad {
+	within := p.timeout
+	if within == 0 {
+		within = t.e.c.Deadlines.Validate
+	}
 	r, err := t.e.c.Executor.Run(ctx, t.spec.Sandbox, p.permit, ExecRequest{
-		Dir: t.spec.Dir, Env: t.spec.Env, Limit: 4 << 10, Timeout: t.e.c.Deadlines.Validate,
+		Dir: t.spec.Dir, Env: t.spec.Env, Limit: 4 << 10, Timeout: within,
 	})
+	name := t.clean(p.command)
 	switch {
 	case err != nil:
-		return &bad{reason: fmt.Sprintf("validation %q could not be evaluated: %v", p.command, err), unknown: true}
+		return &bad{reason: fmt.Sprintf("validation %q could not be evaluated: %v", name, err), unknown: true}
 	case r.TimedOut:
-		return &bad{reason: fmt.Sprintf("validation %q did not end within %s", p.command, t.e.c.Deadlines.Validate), unknown: true}
+		return &bad{reason: fmt.Sprintf("validation %q did not end within %s", name, within), unknown: true}
 	case r.Signal != "":
-		return &bad{reason: fmt.Sprintf("validation %q was ended by signal %s", p.command, r.Signal), unknown: true}
+		return &bad{reason: fmt.Sprintf("validation %q was ended by signal %s", name, r.Signal), unknown: true}
 	case r.ExitCode != 0:
-		return &bad{reason: fmt.Sprintf("validation %q exited %d%s", p.command, r.ExitCode, lastLine(r.Stderr))}
-	}
-	return nil
-}
-
-// healthy asks the guest whether it is still ours and still the same.
-func (t *tx) healthy(ctx context.Context) *bad {
-	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
-	defer cancel()
-	facts, err := t.e.c.Guest.Inspect(ctx, t.spec.Sandbox)
-	if err != nil {
-		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
-	}
-	// A marker or boot id that changed leaves the same doubt as no answer.
-	if want := string(t.view.Snapshot); facts.Generation != want {
-		return &bad{reason: fmt.Sprintf("the guest's generation is %q instead of %q", facts.Generation, want), unknown: true}
-	}
-	if facts.BootID != t.view.BootID {
-		return &bad{reason: "the guest was rebooted", unknown: true}
+		said := r.Stderr
+		if int64(len(said)) < r.StderrBytes { // a last line that was cut says nothing, or half of a secret
+			said = said[:bytes.LastIndexByte(said, '\n')+1]
+		}
+		return &bad{reason: fmt.Sprintf("validation %q exited %d%s", name, r.ExitCode, lastLine([]byte(t.clean(string(said)))))}
 	}
 	return nil
 }

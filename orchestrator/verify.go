@@ -16,12 +16,12 @@ type unprovedError struct{ what string }
 
 func (e *unprovedError) Error() string { return e.what }
 
-// verify brings the VM to its run state and proves that the state at begin is
-// back: the snapshot is the current parent, no lock is left, the run state is
+// verify brings the VM to its run state and proves that the state of the point
+// is back: the snapshot is the current parent, no lock is left, the run state is
 // the one at begin, the guest answers with its pinned key, carries the
 // snapshot's generation, was or was not booted as the boundary demands, and
 // its clock is right.
-func (t *tx) verify(ctx context.Context) (restoredData, error) {
+func (t *tx) verify(ctx context.Context, p PointView) (restoredData, error) {
 	sb := t.view.Sandbox
 	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
 	switch {
@@ -32,19 +32,19 @@ func (t *tx) verify(ctx context.Context) (restoredData, error) {
 	case st.Lock != "":
 		return restoredData{}, fmt.Errorf("%s is locked (%s): %w", sb.VM, st.Lock, ErrBusy)
 	}
-	snap, found, err := t.find(ctx)
+	snap, found, err := t.find(ctx, p)
 	switch {
 	case err != nil:
 		return restoredData{}, fmt.Errorf("list the snapshots of %s: %w", sb.VM, err)
 	case !found:
-		return restoredData{}, fmt.Errorf("snapshot %s of %s: %w", t.view.Snapshot, sb.VM, ErrNotFound)
+		return restoredData{}, fmt.Errorf("snapshot %s of %s: %w", p.Snapshot, sb.VM, ErrNotFound)
 	case snap.Incomplete != "":
 		return restoredData{}, &unprovedError{fmt.Sprintf("snapshot %s is incomplete (%s)", snap.Name, snap.Incomplete)}
 	case !snap.Current:
 		return restoredData{}, &unprovedError{fmt.Sprintf("%s does not descend from snapshot %s", sb.VM, snap.Name)}
 	}
 	if st.Running != t.view.RunningAtBegin {
-		if t.view.Boundary != BoundaryDisk || !t.view.RunningAtBegin {
+		if p.Boundary != BoundaryDisk || !t.view.RunningAtBegin {
 			return restoredData{}, &unprovedError{fmt.Sprintf("%s has the wrong run state (running: %t)", sb.VM, st.Running)}
 		}
 		if err := t.start(ctx); err != nil {
@@ -54,11 +54,11 @@ func (t *tx) verify(ctx context.Context) (restoredData, error) {
 	if !t.view.RunningAtBegin {
 		return restoredData{}, nil
 	}
-	return t.proveGuest(ctx)
+	return t.proveGuest(ctx, p)
 }
 
 // proveGuest asks the guest itself.
-func (t *tx) proveGuest(ctx context.Context) (restoredData, error) {
+func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
 	defer cancel()
 	sb := t.view.Sandbox
@@ -68,10 +68,18 @@ func (t *tx) proveGuest(ctx context.Context) (restoredData, error) {
 		if err != nil {
 			return restoredData{}, err
 		}
-		if want := string(t.view.Snapshot); facts.Generation != want {
+		if want := string(p.Snapshot); facts.Generation != want {
+			if p.Boundary == BoundaryWorkspace && try < attempts && t.marked(facts.Generation) {
+				// The workspace does not hold the marker: it is still that of a
+				// savepoint which is gone.
+				if _, err := t.e.c.Guest.Mark(ctx, sb, want); err != nil {
+					return restoredData{}, fmt.Errorf("mark sandbox %s: %w", sb.Name, err)
+				}
+				continue
+			}
 			return restoredData{}, &unprovedError{fmt.Sprintf("the guest's generation is %q instead of %q", facts.Generation, want)}
 		}
-		if err := t.proveBoot(facts.BootID); err != nil {
+		if err := t.proveBoot(p, facts.BootID); err != nil {
 			return restoredData{}, err
 		}
 		skew := facts.Clock.Add(facts.RoundTrip / 2).Sub(now)
@@ -105,17 +113,23 @@ func (t *tx) inspect(ctx context.Context) (GuestFacts, error) {
 	}
 }
 
-// proveBoot checks that memory came back with a machine boundary, that it did
-// not with a disk boundary, and that a workspace rollback left the guest running.
-func (t *tx) proveBoot(id string) error {
-	same := id == t.view.BootID
+// proveBoot checks that memory came back with a machine boundary and that it did
+// not with a disk boundary. A workspace is restored also in a guest that was
+// rebooted meanwhile: what ran could write nothing else, and no repetition
+// brings the old boot back.
+func (t *tx) proveBoot(p PointView, id string) error {
 	switch {
-	case t.view.Boundary == BoundaryDisk && same:
+	case p.Boundary == BoundaryDisk && id == t.view.boot:
 		return &unprovedError{"the guest still runs from before the rollback"}
-	case t.view.Boundary == BoundaryMachine && !same:
+	case p.Boundary == BoundaryMachine && id != p.BootID:
 		return &unprovedError{"the guest was booted anew instead of resumed"}
-	case t.view.Boundary == BoundaryWorkspace && !same && t.view.restarts == 0:
-		return &unprovedError{"the guest was rebooted"}
 	}
 	return nil
+}
+
+// marked reports whether the generation is that of one of the transaction's own
+// points, present or past.
+func (t *tx) marked(generation string) bool {
+	id, ok := TxOf(SnapshotName(generation))
+	return ok && id == t.view.ID
 }

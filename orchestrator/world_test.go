@@ -19,6 +19,9 @@ import (
 type world struct {
 	box     orchestrator.Sandbox
 	records []orchestrator.Record // what is on disk
+	grants  []orchestrator.Grant  // as well
+	session []byte                // as well
+	planted map[string]string     // variables that a command's shell reports besides its own
 
 	running bool
 	lock    string
@@ -115,10 +118,32 @@ func (w *world) end(k *task) {
 	}
 }
 
+// shell is what one command's shell has of its own.
+type shell struct {
+	dir string
+	env map[string]string
+}
+
 // step executes one step of a command in the guest: a tiny shell.
-func (w *world) step(s string) (exit int, out string) {
+func (w *world) step(s string) (exit int, out string) { return w.stepIn(&shell{}, s) }
+
+func (w *world) stepIn(sh *shell, s string) (exit int, out string) {
 	f := strings.Fields(s)
 	switch f[0] {
+	case "cd":
+		sh.dir = f[1]
+		return 0, ""
+	case "export":
+		name, value, _ := strings.Cut(f[1], "=")
+		sh.env[name] = value
+		return 0, ""
+	case "unset":
+		delete(sh.env, f[1])
+		return 0, ""
+	case "printenv":
+		return 0, sh.env[f[1]] + "\n"
+	case "pwd":
+		return 0, sh.dir + "\n"
 	case "echo":
 		if len(f) >= 4 && f[2] == ">" {
 			w.files[f[3]] = f[1]
@@ -223,9 +248,25 @@ func (p *proc) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
 		return fmt.Errorf("the journal was lost: %w", orchestrator.ErrUnavailable)
 	}
 	err := p.call(ctx, "journal", func() error {
+		for i, r := range rs {
+			same := func(o orchestrator.Record) bool { return r.Key != "" && o.Sandbox == r.Sandbox && o.Key == r.Key }
+			if slices.ContainsFunc(p.w.records, same) || slices.ContainsFunc(rs[:i], same) {
+				return fmt.Errorf("key %q: %w", r.Key, orchestrator.ErrExists)
+			}
+		}
+		if err := p.w.spend(rs); err != nil {
+			return err
+		}
 		line := "journal"
 		for _, r := range rs {
 			r.Seq, r.Owner, r.Fence = int64(len(p.w.records)+1), "test", 1
+			switch {
+			case string(r.Session) == "null":
+				p.w.session = nil
+			case r.Session != nil:
+				p.w.session = r.Session
+			}
+			r.Session = nil
 			p.w.records = append(p.w.records, r)
 			line += fmt.Sprintf("  %s → %s", r.Event, r.State)
 			if r.Event == "task" {
@@ -236,12 +277,49 @@ func (p *proc) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
 			if r.Settled {
 				line += " settled"
 			}
+			if r.Key != "" {
+				line += " key " + r.Key
+			}
+			if len(r.Spends) > 0 {
+				line += fmt.Sprintf(" spends %v", r.Spends)
+			}
 		}
 		p.note("%s", line)
 		return nil
 	})
 	p.torn = p.torn || errors.Is(err, orchestrator.ErrUnknownOutcome)
 	return err
+}
+
+// spend uses grants up with the records, all of them or none.
+func (w *world) spend(rs []orchestrator.Record) error {
+	spent := slices.Clone(w.grants)
+	for _, r := range rs {
+		for _, id := range r.Spends {
+			i := slices.IndexFunc(spent, func(g orchestrator.Grant) bool { return g.ID == id && g.Sandbox == r.Sandbox })
+			if i < 0 {
+				return &orchestrator.GrantError{ID: id, State: "unknown"}
+			}
+			if s := spent[i].State(r.At); s != orchestrator.GrantOpen {
+				return &orchestrator.GrantError{ID: id, State: s, Used: spent[i].Used}
+			}
+			spent[i].Used = r.Tx
+		}
+	}
+	w.grants = spent
+	return nil
+}
+
+func (p *proc) OpenGrants(ctx context.Context, sb orchestrator.SandboxID, now time.Time) (open []orchestrator.Grant, err error) {
+	err = p.call(ctx, "grants", func() error {
+		for _, g := range p.w.grants {
+			if g.Sandbox == sb && g.State(now) == orchestrator.GrantOpen {
+				open = append(open, g)
+			}
+		}
+		return nil
+	})
+	return open, err
 }
 
 func (p *proc) Append(ctx context.Context, r orchestrator.Record) error {
@@ -264,6 +342,25 @@ func (p *proc) Records(_ context.Context, tx orchestrator.TxID) iter.Seq2[orches
 
 func (p *proc) Close() error { return nil }
 
+func (p *proc) ByKey(_ context.Context, sb orchestrator.SandboxID, key string) (orchestrator.TxID, bool, error) {
+	if p.gone {
+		return "", false, errCrash
+	}
+	for _, r := range p.w.records {
+		if r.Sandbox == sb && r.Key == key {
+			return r.Tx, true, nil
+		}
+	}
+	return "", false, nil
+}
+
+func (p *proc) Session(context.Context, orchestrator.SandboxID) ([]byte, error) {
+	if p.gone {
+		return nil, errCrash
+	}
+	return p.w.session, nil
+}
+
 // simple is the journal without batches: every record is a write of its own.
 type simple struct{ p *proc }
 
@@ -272,6 +369,12 @@ func (s simple) Records(ctx context.Context, tx orchestrator.TxID) iter.Seq2[orc
 	return s.p.Records(ctx, tx)
 }
 func (s simple) Close() error { return nil }
+func (s simple) Session(ctx context.Context, sb orchestrator.SandboxID) ([]byte, error) {
+	return s.p.Session(ctx, sb)
+}
+func (s simple) OpenGrants(ctx context.Context, sb orchestrator.SandboxID, now time.Time) ([]orchestrator.Grant, error) {
+	return s.p.OpenGrants(ctx, sb, now)
+}
 
 // copyFiles is what a snapshot holds.
 func copyFiles(m map[string]string) map[string]string { return maps.Clone(m) }

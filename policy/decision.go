@@ -71,6 +71,10 @@ type Request struct {
 	// Dir is the directory the command begins in: absolute, or "" for the home
 	// of User, where nothing is assumed about relative paths.
 	Dir string
+	// Env are exported variables that the command begins with besides those of
+	// a fresh login. That they are read by programs is not judged: with any,
+	// nothing should be taken for read-only without a boundary.
+	Env map[string]string
 	// Grants lift single rules for this one command; those that do not fit the
 	// command, the account and Now are ignored.
 	Grants []Grant

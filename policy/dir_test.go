@@ -42,3 +42,34 @@ func TestDir(t *testing.T) {
 		t.Errorf("a relative directory is refused by %s", v.Rule)
 	}
 }
+
+// A variable that the command begins with has its value.
+func TestEnv(t *testing.T) {
+	e, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		value, command string
+		want           Decision
+	}{
+		{"/", "rm -rf $FOO", Deny},
+		{"/workspace/x", "rm -rf $FOO", Snapshot},
+		{"rm -rf /", "$FOO", Deny},
+		{"rm -rf /", "${FOO:-ls}", Deny},
+		{"rm -rf /", `eval "$FOO"`, Deny},
+		{"rm -rf /", "bash -c '$FOO'", Deny},
+		{"/", "cd $FOO && rm -rf *", Deny},
+		{"ls", "$FOO", Allow},
+		{"a\x02b", "$FOO", Deny},
+		{"x", "cat /workspace/a", Allow},
+	} {
+		v := e.Decide(Request{Command: c.command, Env: map[string]string{"FOO": c.value}})
+		if v.Decision != c.want {
+			t.Errorf("%q with FOO=%q: got %s (%s), want %s", c.command, c.value, v.Decision, v.Rule, c.want)
+		}
+	}
+	if v := e.Decide(Request{Command: "rm -rf ~", Env: map[string]string{"HOME": "/"}}); v.Decision != Deny {
+		t.Errorf("the home is the root: %s (%s)", v.Decision, v.Rule)
+	}
+}

@@ -92,7 +92,7 @@ func (e *Engine) Decide(r Request) Verdict {
 	if r.Dir != "" && (!strings.HasPrefix(r.Dir, "/") || strings.ContainsFunc(r.Dir, func(c rune) bool { return c < ' ' })) {
 		return e.refuse(ruleDir, fmt.Sprintf("the directory %q is not an absolute path", r.Dir))
 	}
-	c := e.collectIn(r.Dir, r.Command, user, profile, false)
+	c := e.collectIn(r.Dir, r.Env, r.Command, user, profile, false)
 	c.settle()
 	c.grant(e.granted(&r, user))
 	return c.verdict(r.Command, user)
@@ -104,11 +104,12 @@ func (e *Engine) refuse(rule, reason string) Verdict {
 
 // collect walks the text and gathers the findings.
 func (e *Engine) collect(command string, user User, profile string, examples bool) *collector {
-	return e.collectIn("", command, user, profile, examples)
+	return e.collectIn("", nil, command, user, profile, examples)
 }
 
-// collectIn is collect for a command that begins in dir; "" assumes nothing.
-func (e *Engine) collectIn(dir, command string, user User, profile string, examples bool) *collector {
+// collectIn is collect for a command that begins in dir, "" assumes nothing, and
+// with variables besides those of a login.
+func (e *Engine) collectIn(dir string, env map[string]string, command string, user User, profile string, examples bool) *collector {
 	login, home := e.agent, agentHome
 	if user == Root {
 		login, home = e.root, rootHome
@@ -118,7 +119,14 @@ func (e *Engine) collectIn(dir, command string, user User, profile string, examp
 		c.text = command
 	}
 	w := shell.NewWalker(program.NewJudge(e.tables, c))
-	w.Walk(shell.NewScope(login).In(shell.Clean(dir, "")), command)
+	sc := shell.NewScope(login).In(shell.Clean(dir, ""))
+	for name, value := range env {
+		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\n' && c != '\t' }) {
+			value = string(shell.HoleFields) // such bytes stand for what is not known
+		}
+		sc.Set(name, value)
+	}
+	w.Walk(sc, command)
 	return c
 }
 

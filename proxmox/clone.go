@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func (v *VMs) checkFree(ctx context.Context, op string, vm orchestrator.VMRef) e
 // then configures it.
 func (v *VMs) cloneLimited(ctx context.Context, op, subject, storage string, r orchestrator.CloneRequest) error {
 	c := v.c
-	release, err := c.cloneTurn(ctx, r.Template.String(), storage)
+	release, err := c.cloneTurn(ctx, op, r, storage)
 	if err != nil {
 		return &failure{op: op, subject: subject, class: orchestrator.ErrUnavailable, err: err, cause: "gave up waiting for a turn to clone (" + err.Error() + ")", mend: "other clones of this template or storage go first; give it more time"}
 	}
@@ -140,19 +141,39 @@ func (v *VMs) cloneLimited(ctx context.Context, op, subject, storage string, r o
 	return err
 }
 
-// cloneTurn waits for the template's turn first, so that nobody waits for it
-// while holding one of the storage's.
-func (c *Cluster) cloneTurn(ctx context.Context, template, storage string) (release func(), err error) {
-	one, err := c.clones.acquire(ctx, template)
-	if err != nil {
-		return nil, err
+// cloneTurn waits for the template's turn first, then for the storage's, then
+// for the target node's, so that nobody waits for the first while holding one
+// of the others. A stopped template is locked for reading only, so several
+// linked clones of it can be made at once; a full one reads all of its disks.
+// Clones to other nodes count apart: each target takes them by itself.
+func (c *Cluster) cloneTurn(ctx context.Context, op string, r orchestrator.CloneRequest, storage string) (release func(), err error) {
+	template := r.Template.String()
+	if r.VM.Node != r.Template.Node {
+		template += " to " + r.VM.Node
 	}
-	other, err := c.storages.acquire(ctx, storage)
-	if err != nil {
-		one()
-		return nil, err
+	kind := &c.linkedClones
+	if r.Full {
+		kind = &c.fullClones
 	}
-	return func() { other(); one() }, nil
+	who := caller{op: op, subject: r.VM.String()}
+	var held []func()
+	release = func() {
+		for _, give := range slices.Backward(held) {
+			give()
+		}
+	}
+	for _, t := range []struct {
+		k   *keyed
+		key string
+	}{{kind, template}, {&c.storages, storage}, {&c.nodes, r.VM.Node}} {
+		give, err := t.k.acquire(ctx, t.key, who)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, give)
+	}
+	return release, nil
 }
 
 // discarding removes the half-made VM and returns the failure it is removed

@@ -45,6 +45,14 @@ type Config struct {
 	LockWait         time.Duration // how long to try again while somebody holds a lock; 0 = 60 s, negative = not at all
 	AgentTimeout     time.Duration // how long HostKey waits for the guest agent; 0 = 10 min
 	ClonesPerStorage int           // clones at once on one storage; 0 = 2
+	FullClones       int           // full clones of one template at once; 0 = 1
+	LinkedClones     int           // linked clones of one template at once; 0 = 4
+	PerNode          int           // clones, new snapshots and removals at once on one node; 0 = 8
+
+	// Waiting is told when a call has to wait for its turn, whenever somebody
+	// ahead ends, and when the turn has come. It must be quick and safe for
+	// concurrent use; nil = nobody is told.
+	Waiting func(Wait)
 
 	Logger zerolog.Logger
 	Now    func() time.Time // nil = time.Now
@@ -62,12 +70,14 @@ type Cluster struct {
 	clock     *serverClock
 	log       zerolog.Logger
 
-	vms      keyed // one change per VM at a time
-	clones   keyed // one clone per template at a time
-	storages keyed // a few clones per storage at a time
-	builds   keyed // one template build at a time
-	seen     seenTasks
-	capable  sync.Map // orchestrator.VMRef → string: the disks that were found snapshottable
+	vms          keyed // one change per VM at a time
+	fullClones   keyed // per template and target node
+	linkedClones keyed
+	storages     keyed // a few clones per storage at a time
+	nodes        keyed // what loads a node and can wait
+	builds       keyed // one template build at a time
+	seen         seenTasks
+	capable      sync.Map // orchestrator.VMRef → string: the disks that were found snapshottable
 }
 
 var (
@@ -94,10 +104,13 @@ func Open(cfg Config) (*Cluster, error) {
 		streams:   &http.Client{Transport: &tracker{next: tr, clock: clock}, CheckRedirect: refuseRedirect},
 		clock:     clock,
 		log:       cfg.Logger,
-		vms:       keyed{width: 1},
-		clones:    keyed{width: 1},
-		storages:  keyed{width: int64(cfg.ClonesPerStorage)},
-		builds:    keyed{width: 1},
+
+		vms:          keyed{width: 1, what: "vm ", told: cfg.Waiting},
+		fullClones:   keyed{width: cfg.FullClones, what: "a full clone of ", told: cfg.Waiting},
+		linkedClones: keyed{width: cfg.LinkedClones, what: "a linked clone of ", told: cfg.Waiting},
+		storages:     keyed{width: cfg.ClonesPerStorage, what: "a clone on storage ", told: cfg.Waiting},
+		nodes:        keyed{width: cfg.PerNode, what: "work on node ", told: cfg.Waiting},
+		builds:       keyed{width: 1, what: "a template ", told: cfg.Waiting},
 	}
 	opts := []pve.Option{
 		pve.WithHTTPClient(retrying(cfg, &tracker{next: tr, clock: clock})),
@@ -180,6 +193,9 @@ func (cfg *Config) validate() (string, error) {
 	setDefault(&cfg.LockWait, time.Minute)
 	setDefault(&cfg.AgentTimeout, 10*time.Minute)
 	setDefault(&cfg.ClonesPerStorage, 2)
+	setDefault(&cfg.FullClones, 1)
+	setDefault(&cfg.LinkedClones, 4)
+	setDefault(&cfg.PerNode, 8)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

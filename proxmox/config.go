@@ -186,10 +186,21 @@ func (c *Cluster) checkLock(ctx context.Context, op string, vm orchestrator.VMRe
 
 // exclusive waits until no other call of this process changes the VM.
 func (c *Cluster) exclusive(ctx context.Context, op string, vm orchestrator.VMRef) (func(), error) {
+	return c.exclusively(ctx, vm, caller{op: op, subject: vm.String()})
+}
+
+// exclusiveFirst is exclusive before all others that wait for the VM: going
+// back is what makes everything else possible again.
+func (c *Cluster) exclusiveFirst(ctx context.Context, op string, vm orchestrator.VMRef) (func(), error) {
+	return c.exclusively(ctx, vm, caller{op: op, subject: vm.String(), first: true})
+}
+
+func (c *Cluster) exclusively(ctx context.Context, vm orchestrator.VMRef, who caller) (func(), error) {
+	op := who.op
 	if err := ctx.Err(); err != nil {
 		return nil, &failure{op: op, subject: vm.String(), class: orchestrator.ErrUnavailable, err: err, cause: "not begun: " + err.Error()}
 	}
-	release, err := c.vms.acquire(ctx, strconv.Itoa(int(vm.ID)))
+	release, err := c.vms.acquire(ctx, strconv.Itoa(int(vm.ID)), who)
 	if err != nil {
 		return nil, &failure{op: op, subject: vm.String(), class: orchestrator.ErrBusy, err: err, cause: "another call still works on the vm (" + err.Error() + ")"}
 	}

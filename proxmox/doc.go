@@ -10,13 +10,18 @@
 //	Cluster.VMs         orchestrator.Hypervisor    clone, start, stop, destroy, status
 //	Cluster.Tasks       orchestrator.Tasks         tasks an earlier process started
 //
-// and what provisioning and the doctor need besides: HostKey, Templates,
-// BuildTemplate, Version, Nodes, Storages, MissingPrivileges.
+// and what provisioning, the janitor and the doctor need besides: HostKey,
+// Templates, BuildTemplate, Version, Nodes, Storages, MissingPrivileges,
+// Inventory, Working, SavedMemories, DeleteSavedMemory, Guards.
 //
 // A call that changes something goes through one path (order.go): ownership
 // and lock are read, the request is sent once, its task is followed to the
 // end, and the result is read back from the configuration. Task texts and
 // HTTP errors become the orchestrator's classes in errors.go and nowhere else.
+// Calls that load the cluster wait for their turn first (limits.go): clones per
+// template, storage and node, new snapshots and removals per node, everything
+// per VM. Who came first goes first, except that a rollback goes before all
+// that wait for its VM and waits for nothing else.
 //
 // # Invariants
 //

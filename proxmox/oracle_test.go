@@ -44,7 +44,7 @@ func (l *lab) record() *recorder {
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = l.client.Transport
 	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := sent{method: r.Method, path: strings.TrimPrefix(r.URL.Path, "/api2/json"), params: map[string]any{}}
+		s := sent{method: r.Method, path: strings.TrimPrefix(r.URL.EscapedPath(), "/api2/json"), params: map[string]any{}}
 		for k, v := range r.URL.Query() {
 			s.params[k] = v[0]
 		}
@@ -257,10 +257,11 @@ func exercise(t *testing.T, l *lab) {
 	full := l.cloneRequest()
 	full.Full, full.CloneStorage = true, "local"
 	must(t, c.VMs().Clone(ctx, full))
-	r := l.cloneRequest()
-	r.Template = tpl.VM
-	must(t, c.VMs().Clone(ctx, r))
-	must(t, c.VMs().Start(ctx, r.VMRequest))
+	clone := l.cloneRequest()
+	clone.Template = tpl.VM
+	must(t, c.VMs().Clone(ctx, clone))
+	r := clone.VMRequest
+	must(t, c.VMs().Start(ctx, r))
 	serveKey(l, r.VM.ID, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n")
 	_, err = c.HostKey(ctx, r.VM)
 	must(t, err)
@@ -271,8 +272,20 @@ func exercise(t *testing.T, l *lab) {
 	must(t, c.Snapshots().Delete(ctx, snap))
 	_, err = c.Tasks().Find(ctx, r.VM, "qmsnapshot", l.started)
 	must(t, err)
-	must(t, c.VMs().Stop(ctx, r.VMRequest))
-	must(t, c.VMs().Destroy(ctx, r.VMRequest))
+	l.leaveMemory(r, "sp-lost")
+	saved, _, err := c.SavedMemories(ctx)
+	must(t, err)
+	must(t, c.DeleteSavedMemory(ctx, r.VM, r.Sandbox, saved[0].ID, nil))
+	_, _, err = c.Inventory(ctx, 100, 199)
+	must(t, err)
+	_, err = c.Working(ctx, r.VM, "snapshot")
+	must(t, err)
+	_, err = c.Guards(ctx)
+	must(t, err)
+	_, err = c.SeesAllTasks(ctx, labNode)
+	must(t, err)
+	must(t, c.VMs().Stop(ctx, r))
+	must(t, c.VMs().Destroy(ctx, r))
 	v, err := c.Version(ctx)
 	must(t, err)
 	_, err = c.MissingPrivileges(ctx, v, labUse())

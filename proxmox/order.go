@@ -68,6 +68,7 @@ type order struct {
 	node        string            // where the task runs
 	kind        string            // type of the task
 	id          orchestrator.VMID // the task's id: the VM it is listed under
+	task        string            // the task's id where it is not a VM's
 	timeout     time.Duration
 	started     orchestrator.Started
 	send        func(ctx context.Context) (string, error)
@@ -117,6 +118,14 @@ func (c *Cluster) carryOut(ctx context.Context, o order) error {
 	return err
 }
 
+// names reports whether a task has the id of the order's.
+func (o order) names(u upid) bool {
+	if o.task != "" {
+		return u.id == o.task
+	}
+	return u.vm().ID == o.id
+}
+
 // findLost looks for the task of an order whose answer was lost: ours, of that
 // kind, on that VM, begun since, and not one whose name reached us. It returns
 // ErrUnknownOutcome when there is none within the reconcile time, because the
@@ -132,7 +141,7 @@ func (c *Cluster) findLost(ctx context.Context, o order, since time.Time, cause 
 		if err == nil {
 			for _, e := range entries {
 				u, err := parseUPID(e.UPID)
-				if err == nil && u.user == c.principal() && u.kind == o.kind && u.vm().ID == o.id && !u.started.Before(from) && !c.seen.has(u.text) {
+				if err == nil && u.user == c.principal() && u.kind == o.kind && o.names(u) && !u.started.Before(from) && !c.seen.has(u.text) {
 					c.log.Info().Str("upid", e.UPID).Str("op", o.op).Msg("the answer was lost, the task was found")
 					return u, nil
 				}

@@ -47,7 +47,14 @@ func (s *Snapshots) Create(ctx context.Context, r orchestrator.SnapshotRequest) 
 		return err
 	}
 	defer release()
-	return s.c.again(ctx, func() error { return s.create(ctx, op, r) })
+	return s.c.again(ctx, func() error {
+		done, err := s.c.nodeTurn(ctx, op, subject, r.VM.Node)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return s.create(ctx, op, r)
+	})
 }
 
 func (s *Snapshots) create(ctx context.Context, op string, r orchestrator.SnapshotRequest) error {
@@ -157,7 +164,7 @@ func (s *Snapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest
 	if err := checkSnapName(op, r.VM.String(), r.Name); err != nil {
 		return err
 	}
-	release, err := s.c.exclusive(ctx, op, r.VM)
+	release, err := s.c.exclusiveFirst(ctx, op, r.VM)
 	if err != nil {
 		return err
 	}

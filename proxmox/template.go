@@ -128,7 +128,7 @@ func (c *Cluster) BuildTemplate(ctx context.Context, spec TemplateSpec) (Templat
 	if err := c.checkSpec(op, ref, spec); err != nil {
 		return Template{}, err
 	}
-	release, err := c.builds.acquire(ctx, "build")
+	release, err := c.builds.acquire(ctx, "build", caller{op: op, subject: ref.String()})
 	if err != nil {
 		return Template{}, &failure{op: op, subject: ref.String(), class: orchestrator.ErrBusy, err: err, cause: "another build is under way (" + err.Error() + ")"}
 	}

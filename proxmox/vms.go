@@ -152,6 +152,11 @@ func (v *VMs) Destroy(ctx context.Context, r orchestrator.VMRequest) error {
 	}
 	defer release()
 	return v.c.again(ctx, func() error {
+		done, err := v.c.nodeTurn(ctx, op, r.VM.String(), r.VM.Node)
+		if err != nil {
+			return err
+		}
+		defer done()
 		conf, err := v.c.owned(ctx, op, r.VM, r.Sandbox, true)
 		if vmMissing(err) {
 			return v.goneEverywhere(ctx, op, r.VM)

@@ -135,7 +135,7 @@ func journalFile(cfg configs.Config) string { return filepath.Join(cfg.StateDir,
 
 // decider builds the policy from the configuration.
 func decider(cfg configs.Config) (*policy.Engine, error) {
-	var o policy.Options
+	o := policy.Options{OpenHosts: cfg.Policy.OpenHosts}
 	for _, path := range cfg.Policy.Rules {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -155,6 +155,10 @@ type sandboxView struct {
 	orchestrator.Sandbox
 	Open string `json:"open_transaction,omitempty"`
 	Hint string `json:"hint,omitempty"`
+	// Begun is the open transaction of several commands that has the sandbox.
+	Begun   string                     `json:"begun_transaction,omitempty"`
+	Expires time.Time                  `json:"begun_expires,omitzero"`
+	Session []orchestrator.SessionView `json:"session,omitempty"`
 }
 
 // Health is the one word a list shows.
@@ -175,7 +179,7 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 	if err != nil {
 		return nil, err
 	}
-	stuck, err := orchestrator.List(ctx, j, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateStuck}})
+	held, err := orchestrator.List(ctx, j, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateStuck, orchestrator.StateOpen}})
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +189,20 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 			continue
 		}
 		v := sandboxView{Sandbox: sb}
-		for _, t := range stuck {
-			if t.Sandbox.ID == sb.ID {
+		for _, t := range held {
+			switch {
+			case t.Sandbox.ID != sb.ID:
+			case t.State == orchestrator.StateStuck:
 				v.Open, v.Hint = string(t.ID), t.Mend
+			default:
+				v.Begun, v.Expires = string(t.ID), t.Expires
 			}
+		}
+		if v.Session, err = orchestrator.Sessions(ctx, j, sb.ID); err != nil {
+			return nil, err
+		}
+		if v.State == orchestrator.SandboxQuarantined && v.Open == "" {
+			v.Hint = "mend the cause, then run savepoint sandbox release " + v.Name + " (or reset, or destroy)"
 		}
 		views = append(views, v)
 	}

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"savepoint/configs"
+	"savepoint/orchestrator/journal"
 	"savepoint/orchestrator/sshexec"
 	"savepoint/proxmox"
 	"savepoint/testbed/jump"
@@ -133,6 +135,11 @@ func (c *cluster) own(vmid int) error {
 
 // configure reads or writes the configuration of a VM as any client does.
 func (c *cluster) configure(method string, vmid int, form string) ([]byte, error) {
+	return c.request(method, fmt.Sprintf("/nodes/pve1/qemu/%d/config", vmid), form)
+}
+
+// request makes one request with our own token.
+func (c *cluster) request(method, path, form string) ([]byte, error) {
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(c.config.Cluster.CAFile)
 	if err != nil {
@@ -141,8 +148,7 @@ func (c *cluster) configure(method string, vmid int, form string) ([]byte, error
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	defer transport.CloseIdleConnections()
-	path := fmt.Sprintf("%s/api2/json/nodes/pve1/qemu/%d/config", c.config.Cluster.URL, vmid)
-	req, err := http.NewRequest(method, path, strings.NewReader(form))
+	req, err := http.NewRequest(method, c.config.Cluster.URL+"/api2/json"+path, strings.NewReader(form))
 	if err != nil {
 		return nil, err
 	}
@@ -154,9 +160,66 @@ func (c *cluster) configure(method string, vmid int, form string) ([]byte, error
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s configuration of vm %d: %s", method, vmid, resp.Status)
+		return nil, fmt.Errorf("%s %s: %s", method, path, resp.Status)
 	}
 	return io.ReadAll(resp.Body)
+}
+
+// stray makes a VM that says it is a sandbox of that instance, or of ours when
+// it is "".
+func (c *cluster) stray(vmid int, instance string) error {
+	if instance == "" {
+		j, err := journal.OpenReadOnly(journalFile(c.config))
+		if err != nil {
+			return err
+		}
+		instance = strings.ToLower(j.Instance())
+		if err := j.Close(); err != nil {
+			return err
+		}
+	}
+	form := url.Values{
+		"vmid": {strconv.Itoa(vmid)}, "pool": {"savepoint"}, "scsi0": {"local:1"}, "memory": {"64"},
+		"tags":        {"savepoint;savepoint-" + instance},
+		"description": {fmt.Sprintf("savepoint/1 instance=%s sandbox=stray%d state=ready", instance, vmid)},
+	}
+	_, err := c.request(http.MethodPost, "/nodes/pve1/qemu", form.Encode())
+	if err != nil {
+		return err
+	}
+	return c.idle(vmid)
+}
+
+// snapshot takes one as another tool would.
+func (c *cluster) snapshot(vmid int, name string) error {
+	_, err := c.request(http.MethodPost, fmt.Sprintf("/nodes/pve1/qemu/%d/snapshot", vmid), url.Values{"snapname": {name}}.Encode())
+	if err != nil {
+		return err
+	}
+	return c.idle(vmid)
+}
+
+// idle waits until no task of the VM runs.
+func (c *cluster) idle(vmid int) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 2000 {
+		raw, err := c.request(http.MethodGet, fmt.Sprintf("/nodes/pve1/tasks?source=active&vmid=%d", vmid), "")
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Data []json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return err
+		}
+		if len(list.Data) == 0 {
+			return nil
+		}
+		<-tick.C
+	}
+	return fmt.Errorf("a task of vm %d does not end", vmid)
 }
 
 // buildTemplate makes the template that sandboxes are cloned from.

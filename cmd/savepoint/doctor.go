@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
+	"savepoint/orchestrator/janitor"
 	"savepoint/proxmox"
 )
 
@@ -99,6 +100,7 @@ func (d *doctor) examine(ctx context.Context) {
 		d.storage(ctx, tpl)
 	}
 	d.privileges(ctx, v, use)
+	d.sandboxes(ctx)
 	if err := d.s.ssh.Reach(ctx); err != nil {
 		d.problem("ssh", err)
 	} else if d.s.cfg.SSH.Jump.Configured() {
@@ -129,6 +131,39 @@ func (d *doctor) storage(ctx context.Context, tpl proxmox.Template) {
 		d.add("storage", "ok", detail+"; only the newest snapshot can be restored", "")
 	default:
 		d.add("storage", "ok", detail, "")
+	}
+}
+
+// sandboxes warns of what others do to our sandboxes and of what is left of
+// crashes. It asks like gc and changes nothing.
+func (d *doctor) sandboxes(ctx context.Context) {
+	const check = "sandboxes"
+	j, err := d.s.janitor(0, nil)
+	if err != nil {
+		d.problem(check, err)
+		return
+	}
+	r, err := j.Look(ctx)
+	if err != nil {
+		d.problem(check, err)
+		return
+	}
+	before := len(d.findings)
+	for _, f := range r.Findings {
+		switch f.Kind {
+		case janitor.KindHA, janitor.KindReplication:
+			d.add(check, "warning", fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), f.Command)
+		case janitor.KindForeignSnap:
+			d.add(check, "warning", fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), "keep other snapshot tools off sandboxes, or delete it there")
+		case janitor.KindUnseen:
+			d.add(check, "warning", f.Subject+": "+f.Evidence, "see why it does not answer")
+		}
+	}
+	if n := r.Count(janitor.LevelCollect) + r.Count(janitor.LevelOperator); n > 0 {
+		d.add(check, "warning", fmt.Sprintf("%d things are left of crashed or interrupted work", n), "see savepoint gc --dry-run")
+	}
+	if len(d.findings) == before {
+		d.add(check, "ok", "nothing is left over, and nobody else works on them", "")
 	}
 }
 

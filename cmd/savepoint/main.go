@@ -46,7 +46,7 @@ func main() {
 // Run is the whole program but for the process: it returns the exit code.
 // Cancelling ctx is what an interrupt does.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, out: stdout, err: stderr, getenv: os.Getenv}
+	a := &app{stdin: stdin, out: &pipe{to: stdout}, err: &pipe{to: stderr}, getenv: os.Getenv}
 	cmd := newRoot(a)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
@@ -58,7 +58,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	code, quiet := exitCode(ctx, err)
 	if !quiet {
-		fmt.Fprintf(stderr, "savepoint: %v\n", err)
+		fmt.Fprintf(a.err, "savepoint: %v\n", err)
 	}
 	return code
 }
@@ -101,6 +101,7 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		stuck       *orchestrator.StuckError
 		newer       *orchestrator.NotLatestError
 		open        openError
+		begun       *orchestrator.OpenError
 		record      *orchestrator.JournalError
 	)
 	switch {
@@ -108,7 +109,7 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		return done.code, true
 	case errors.As(err, &held):
 		return exitHeld, false
-	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused):
+	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused), errors.As(err, &begun):
 		return exitUsage, false
 	case errors.As(err, &stuck):
 		return exitStuck, false

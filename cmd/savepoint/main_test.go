@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/journal"
 	"savepoint/testbed/pve"
+	"savepoint/testbed/pve/task"
 	"savepoint/testbed/sim"
 )
 
@@ -32,7 +34,12 @@ func TestMain(m *testing.M) {
 //	never-boots VMID       let the guest hang in its next boot
 //	down                   stop the API
 //	hex BYTES              compare the last stdout
+//	let NAME               set a variable to the last stdout
 //	disown VMID            take our tags off the VM, as another administrator could; own undoes it
+//	stray VMID [INSTANCE]  make a VM that says it is a sandbox of ours, or of that instance
+//	snapshot VMID NAME     take a snapshot, as another tool would
+//	kill-task TYPE [STEP]  kill the worker of the next task of that type when it comes to the step
+//	ha VMID STATE          let HA manage the VM; replicate VMID NODE replicates it
 //	await-running          wait until a command runs in a guest
 //	interrupt COMMAND...   interrupt it once its command runs in the guest; it has to
 //	                       end with 130; its stderr is in the file "err", or, with
@@ -87,6 +94,9 @@ func TestStories(t *testing.T) {
 				of(ts).backend.Behave(number(ts, args), sim.Behaviour{NeverBoots: true})
 			},
 			"exits": exits,
+			"let": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+			},
 			"hex": func(ts *testscript.TestScript, neg bool, args []string) {
 				if got := hex.EncodeToString([]byte(ts.ReadFile("stdout"))); got != args[0] {
 					ts.Fatalf("stdout is %s, want %s", got, args[0])
@@ -97,6 +107,29 @@ func TestStories(t *testing.T) {
 			},
 			"own": func(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Check(of(ts).own(number(ts, args)))
+			},
+			"stray": func(ts *testscript.TestScript, neg bool, args []string) {
+				instance := ""
+				if len(args) > 1 {
+					instance = args[1]
+				}
+				ts.Check(of(ts).stray(number(ts, args), instance))
+			},
+			"snapshot": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).snapshot(number(ts, args), args[1]))
+			},
+			"kill-task": func(ts *testscript.TestScript, neg bool, args []string) {
+				f := pve.TaskFault{Type: args[0], Nth: 1, Action: task.Action{Kill: true}}
+				if len(args) > 1 {
+					f.Step = args[1]
+				}
+				of(ts).api.Faults.AddTask(f)
+			},
+			"ha": func(ts *testscript.TestScript, neg bool, args []string) {
+				of(ts).api.SetHA(number(ts, args), args[1])
+			},
+			"replicate": func(ts *testscript.TestScript, neg bool, args []string) {
+				of(ts).api.SetReplication(number(ts, args), args[1])
 			},
 			"await-running": awaitRunning,
 			"interrupt":     interrupt,

@@ -64,10 +64,12 @@ func printList[T any](a *app, items []T, text func(io.Writer) error) error {
 	return text(a.out)
 }
 
-// table writes rows in aligned columns.
+// table writes rows in aligned columns, below a header if there is one.
 func table(w io.Writer, header string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, header)
+	if header != "" {
+		fmt.Fprintln(t, header)
+	}
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
@@ -76,6 +78,9 @@ func table(w io.Writer, header string, rows [][]string) error {
 
 // terminal returns the width of w if a person looks at it, else 0.
 func terminal(w io.Writer) int {
+	if p, ok := w.(*pipe); ok {
+		w = p.to
+	}
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0

@@ -4,109 +4,79 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"savepoint/configs"
 	"savepoint/policy"
 )
 
 func newPolicy(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "policy", Short: "Ask the policy without running anything"}
-	c.AddCommand(newPolicyCheck(a))
+	c := &cobra.Command{Use: "policy", Short: "Ask the policy, try rules out, and grant exceptions"}
+	c.AddCommand(newPolicyCheck(a), newPolicyTest(a), newPolicyExplain(a), newPolicyGrant(a), newPolicyGrants(a), newPolicyRevoke(a))
 	return c
 }
 
-func newPolicyCheck(a *app) *cobra.Command {
-	var as, profile, input string
-	c := &cobra.Command{
-		Use: "check [flags] [-- COMMAND]", Short: "Say what the policy decides about a command, or about a file of them",
-		Long: "With a command: prints its verdict; the exit code is 3 when it is denied. With\n" +
-			"--input FILE (- for standard input): reads one {\"id\",\"command\"} a line and prints\n" +
-			"one verdict a line in the same order; the exit code is 0 whatever they are.",
-		Example: "  savepoint policy check -- 'rm -rf build'\n" +
-			"  savepoint policy check --input commands.ndjson --output ndjson",
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.config(a.configFile, false)
-			if err != nil {
-				return err
-			}
-			if profile == "" {
-				profile = cfg.Policy.Profile
-			}
-			e, err := decider(cfg)
-			if err != nil {
-				return err
-			}
-			if u := policy.User(as); u != policy.Agent && u != policy.Root {
-				return usagef("policy check --as %s: no such account; use agent or root", as)
-			}
-			req := policy.Request{User: policy.User(as), Profile: profile}
-			switch {
-			case input != "" && len(args) > 0:
-				return usagef("policy check: --input and a command exclude each other")
-			case input != "":
-				return a.checkFile(e, req, input)
-			case len(args) == 0:
-				return usagef("policy check: a command is needed: savepoint policy check -- COMMAND, or --input FILE")
-			}
-			req.Command = strings.Join(args, " ")
-			return a.checkOne(e, req)
-		},
-	}
-	c.Flags().StringVar(&as, "as", "agent", "who would run it: agent or root")
-	c.Flags().StringVar(&profile, "profile", "", "set of rules (default from the configuration: sealed)")
-	c.Flags().StringVar(&input, "input", "", "file with one {\"id\",\"command\"} a line; - is standard input")
-	return c
+// policyFlags say which policy is asked, and for whom.
+type policyFlags struct {
+	as, profile string
+	rules       []string
 }
 
-func (a *app) checkFile(e *policy.Engine, req policy.Request, path string) error {
-	in := a.stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return usagef("policy check: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	if a.format != formatNDJSON {
-		return usagef("policy check --input: the result is a line per command; use --output ndjson")
-	}
-	if err := e.Check(req, in, a.out); err != nil {
-		return usagef("policy check %s: %w", path, err)
-	}
-	return nil
+func (f *policyFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.as, "as", "agent", "who would run it: agent or root")
+	c.Flags().StringVar(&f.profile, "profile", "", "set of rules: sealed or open-egress (default from the configuration: sealed)")
+	f.addRules(c)
 }
 
-func (a *app) checkOne(e *policy.Engine, req policy.Request) error {
-	v := e.Decide(req)
-	if a.format != formatText {
-		if err := a.printJSON(policy.NewCheckResult("", v)); err != nil {
-			return err
-		}
-	} else if err := printVerdict(a.out, a.style(a.out), v); err != nil {
-		return err
-	}
-	if v.Decision == policy.Deny {
-		return outcomeError{exitDenied}
-	}
-	return nil
+func (f *policyFlags) addRules(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.rules, "rules", nil, "file with further rules, on top of the configuration's; can be repeated")
 }
 
-func printVerdict(w io.Writer, st style, v policy.Verdict) error {
-	fmt.Fprintf(w, "%s  rule %s\n  %s\n", paintDecision(st, v.Decision.String()), v.Rule, v.Reason)
-	if v.Alternative != "" {
-		fmt.Fprintf(w, "  instead: %s\n", v.Alternative)
+// load reads the configuration and the rules.
+func (f *policyFlags) load(a *app) (*policy.Engine, configs.Config, error) {
+	cfg, err := a.config(a.configFile, false)
+	if err != nil {
+		return nil, cfg, err
 	}
-	for _, e := range v.Effects {
-		undo := "can be rolled back"
-		if !e.Reversible {
-			undo = "cannot be rolled back"
-		}
-		fmt.Fprintf(w, "  effect on %s: %s, %s\n", e.Locus, oneLine(e.Target, 100), undo)
+	cfg.Policy.Rules = append(append([]string(nil), cfg.Policy.Rules...), f.rules...)
+	if f.profile != "" {
+		cfg.Policy.Profile = f.profile
 	}
-	return nil
+	e, err := decider(cfg)
+	return e, cfg, err
+}
+
+// request is load for commands that judge.
+func (f *policyFlags) request(a *app, name string) (*policy.Engine, policy.Request, error) {
+	if u := policy.User(f.as); u != policy.Agent && u != policy.Root {
+		return nil, policy.Request{}, usagef("%s --as %s: no such account; use agent or root", name, f.as)
+	}
+	e, cfg, err := f.load(a)
+	if err != nil {
+		return nil, policy.Request{}, err
+	}
+	p := cfg.Policy.Profile
+	if p != policy.Sealed && p != policy.OpenEgress {
+		return nil, policy.Request{}, usagef("%s: there is no profile %q; use %s or %s", name, p, policy.Sealed, policy.OpenEgress)
+	}
+	return e, policy.Request{User: policy.User(f.as), Profile: p}, nil
+}
+
+// input opens a file, or standard input for "-".
+func (a *app) input(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(a.stdin), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		f.Close()
+		return nil, usagef("open %s: it is a directory", path)
+	}
+	return f, nil
 }
 
 func paintDecision(st style, d string) string {
@@ -117,5 +87,16 @@ func paintDecision(st style, d string) string {
 		return st.yellow(d)
 	default:
 		return st.red(d)
+	}
+}
+
+// sayLifts tells which rules did not apply, and why.
+func sayLifts(w io.Writer, lifts []policy.Lift, width int) {
+	for _, l := range lifts {
+		of := ""
+		if l.Target != "" {
+			of = " for " + oneLine(l.Target, 100)
+		}
+		fmt.Fprint(w, fold(fmt.Sprintf("%s lifts %s%s", l.By, l.Rule, of), "  ", width))
 	}
 }

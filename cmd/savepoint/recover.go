@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,8 @@ func newRecover(a *app) *cobra.Command {
 				_, cerr = s.engine.Collect(ctx)
 			}
 			p.stop()
-			return a.printRecovered(left, outcomes, errors.Join(berr, terr, cerr))
+			waiting, werr := orchestrator.List(ctx, s.journal, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateOpen}})
+			return a.printRecovered(left, outcomes, waitingNow(waiting), errors.Join(berr, terr, cerr, werr))
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
@@ -70,10 +72,37 @@ func (s *session) recoverAll(ctx context.Context) ([]orchestrator.Outcome, error
 type recovered struct {
 	Sandboxes    []orchestrator.Sandbox `json:"sandboxes_removed"`
 	Transactions []orchestrator.Outcome `json:"transactions"`
+	Open         []waiting              `json:"open"` // left alone
+}
+
+// waiting is an open transaction of several commands that may still go on.
+type waiting struct {
+	Transaction orchestrator.TxID `json:"transaction"`
+	Sandbox     string            `json:"sandbox"`
+	Expires     time.Time         `json:"expires"`
+}
+
+func (w waiting) String() string {
+	return fmt.Sprintf("transaction %s in %s is open and is left alone; without an order it is rolled back after %s", w.Transaction, w.Sandbox, w.Expires.Local().Format(time.DateTime))
+}
+
+// waits reports whether recovery leaves the transaction alone.
+func waits(t orchestrator.Transaction, now time.Time) bool {
+	return t.State == orchestrator.StateOpen && !t.Bound && now.Before(t.Expires)
+}
+
+func waitingNow(txs []orchestrator.Transaction) []waiting {
+	out := []waiting{}
+	for _, t := range txs {
+		if waits(t, time.Now()) {
+			out = append(out, waiting{t.ID, t.Sandbox.Name, t.Expires})
+		}
+	}
+	return out
 }
 
 // printRecovered reports what was settled, also next to an error for the rest.
-func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrator.Outcome, failed error) error {
+func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrator.Outcome, open []waiting, failed error) error {
 	code := exitDone
 	for _, o := range outcomes {
 		if o.State == orchestrator.StateStuck {
@@ -81,7 +110,7 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 		}
 	}
 	if a.format != formatText {
-		if err := a.printJSON(recovered{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Outcome{}, outcomes...)}); err != nil {
+		if err := a.printJSON(recovered{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Outcome{}, outcomes...), open}); err != nil {
 			return err
 		}
 	} else {
@@ -91,7 +120,10 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 		for _, o := range outcomes {
 			fmt.Fprintf(a.out, "transaction %s in %s: %s %s\n", o.Transaction, o.Sandbox, o.State, printable(o.Reason))
 		}
-		if len(left)+len(outcomes) == 0 && failed == nil {
+		for _, w := range open {
+			fmt.Fprintln(a.out, w)
+		}
+		if len(left)+len(outcomes)+len(open) == 0 && failed == nil {
 			fmt.Fprintln(a.out, "nothing was left open")
 		}
 	}
@@ -122,11 +154,16 @@ func (a *app) recoverDry(c *cobra.Command) error {
 			return err
 		}
 	}
+	alone := waitingNow(open)
+	open = slices.DeleteFunc(open, func(t orchestrator.Transaction) bool {
+		return slices.ContainsFunc(alone, func(w waiting) bool { return w.Transaction == t.ID })
+	})
 	if a.format != formatText {
 		return a.printJSON(struct {
 			Sandboxes    []orchestrator.Sandbox     `json:"sandboxes"`
 			Transactions []orchestrator.Transaction `json:"transactions"`
-		}{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Transaction{}, open...)})
+			Open         []waiting                  `json:"open"`
+		}{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Transaction{}, open...), alone})
 	}
 	for _, sb := range left {
 		fmt.Fprintf(a.out, "sandbox %s is %s: would be removed\n", sb.Name, sb.State)
@@ -134,7 +171,10 @@ func (a *app) recoverDry(c *cobra.Command) error {
 	for _, t := range open {
 		fmt.Fprintf(a.out, "transaction %s in %s is %s: would be settled\n", t.ID, t.Sandbox.Name, t.State)
 	}
-	if len(left)+len(open) == 0 {
+	for _, w := range alone {
+		fmt.Fprintln(a.out, w)
+	}
+	if len(left)+len(open)+len(alone) == 0 {
 		fmt.Fprintln(a.out, "nothing is left open")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,15 +17,17 @@ import (
 
 // runFlags are the choices of one transaction.
 type runFlags struct {
-	as         string
-	boundary   string
-	validate   []string
-	validateAs string
-	dir        string
-	env        []string
-	onFailure  string
-	timeout    time.Duration
-	stdin      bool
+	guardFlags
+	as        string
+	boundary  string
+	dir       string
+	env       []string
+	onFailure string
+	timeout   time.Duration
+	stdin     bool
+	grants    []string
+	key       string
+	session   bool
 }
 
 func newRun(a *app) *cobra.Command {
@@ -34,7 +37,12 @@ func newRun(a *app) *cobra.Command {
 		Long: "Judges the command, snapshots the sandbox unless the command is proved\n" +
 			"read-only, runs it, validates the result and commits, or rolls everything back.\n" +
 			"The command is one shell text: several words are joined by spaces, so quote it\n" +
-			"as a whole when the shell in the sandbox is to see quotes.\n\n" + exitCodes,
+			"as a whole when the shell in the sandbox is to see quotes.\n\n" +
+			"--grant RULE lifts a rule that denies the command, for this transaction only;\n" +
+			"savepoint policy check -- COMMAND names the rules.\n\n" +
+			"A command of root that changes what savepoint's hold of the guest rests on is\n" +
+			"rolled back, whatever it exits with; --unprotect PATH allows it. With\n" +
+			"--only-change PATH everything else has to stay as it was.\n\n" + exitCodes,
 		Example: "  savepoint run demo -- 'echo hi > /workspace/f'\n" +
 			"  savepoint run demo --as root --validate 'test -s /etc/passwd' -- 'apt-get install -y ./x.deb'",
 		Args: func(c *cobra.Command, args []string) error {
@@ -54,8 +62,11 @@ func newRun(a *app) *cobra.Command {
 			}
 			p := s.narrate()
 			defer p.stop()
-			if err := s.wake(c.Context(), sb); err != nil {
+			if err := s.wakeFor(c.Context(), sb, f.key); err != nil {
 				return err
+			}
+			if !c.Flags().Changed("session") {
+				spec.Session = s.cfg.Run.Session
 			}
 			spec.Sandbox, spec.By, spec.Profile = sb, "cli", s.cfg.Policy.Profile
 			if f.stdin {
@@ -82,13 +93,15 @@ func newRun(a *app) *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.as, "as", "agent", "who runs it: agent (no privileges) or root")
 	fl.StringVar(&f.boundary, "boundary", "auto", "what the snapshot covers: auto, none, workspace, disk or machine")
-	fl.StringArrayVar(&f.validate, "validate", nil, "a command that has to exit 0 afterwards for the commit; can be repeated")
-	fl.StringVar(&f.validateAs, "validate-as", "agent", "who runs the validations: agent or root")
+	f.register(fl)
 	fl.StringVar(&f.dir, "dir", "", "working directory (default: the user's home)")
 	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command; can be repeated")
 	fl.StringVar(&f.onFailure, "on-failure", "rollback", "what a failed command means: rollback, or keep what it did")
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command and all it started after this long (default from the configuration: 10m)")
+	fl.StringArrayVar(&f.grants, "grant", nil, "lift this rule for this one command; can be repeated")
 	fl.BoolVar(&f.stdin, "stdin", false, "give our standard input to the command")
+	fl.StringVar(&f.key, "key", "", "the second run with this key returns the first one's result and runs nothing")
+	fl.BoolVar(&f.session, "session", false, "begin where the last committed command ended: directory and exported variables (default from the configuration: false)")
 	return c
 }
 
@@ -98,22 +111,25 @@ func (f *runFlags) spec(command string) (orchestrator.Spec, error) {
 	}
 	spec := orchestrator.Spec{
 		Command: command, As: policy.User(f.as), Boundary: orchestrator.Boundary(f.boundary),
-		Timeout: f.timeout, Dir: f.dir, OnFailure: orchestrator.OnFailure(f.onFailure),
+		Timeout: f.timeout, Dir: f.dir, OnFailure: orchestrator.OnFailure(f.onFailure), Grants: f.grants, Guard: f.guard,
+		Key: f.key, Session: f.session,
 	}
-	for _, v := range f.validate {
-		spec.Validate = append(spec.Validate, orchestrator.Validation{Command: v, As: policy.User(f.validateAs)})
+	var err error
+	if spec.Validate, err = f.validations(); err != nil {
+		return spec, err
 	}
-	for _, e := range f.env {
-		name, value, ok := strings.Cut(e, "=")
-		if !ok || name == "" {
-			return spec, usagef("run: --env %q: must be NAME=VALUE", e)
+	spec.Env, err = environment("run", f.env)
+	return spec, err
+}
+
+// wakeFor is wake, unless the key was used: then nothing will run.
+func (s *session) wakeFor(ctx context.Context, sb orchestrator.Sandbox, key string) error {
+	if key != "" {
+		if _, used, err := s.journal.ByKey(ctx, sb.ID, key); err != nil || used {
+			return err
 		}
-		if spec.Env == nil {
-			spec.Env = map[string]string{}
-		}
-		spec.Env[name] = value
 	}
-	return spec, nil
+	return s.wake(ctx, sb)
 }
 
 // wake starts the sandbox's VM if it is off, but never under a transaction that
@@ -179,7 +195,11 @@ func (a *app) printOutcome(o orchestrator.Outcome) error {
 		return err
 	}
 	st := a.style(a.err)
-	line := fmt.Sprintf("savepoint: %s (%s", paintState(st, o.State), o.Verdict.Decision)
+	line := fmt.Sprintf("savepoint: %s (", paintState(st, o.State))
+	if o.Step > 0 {
+		line += fmt.Sprintf("step %d, ", o.Step)
+	}
+	line += o.Verdict.Decision
 	if o.State != orchestrator.StateDenied {
 		line += ", boundary " + string(o.Boundary)
 	}
@@ -193,16 +213,35 @@ func (a *app) printOutcome(o orchestrator.Outcome) error {
 	if o.State == orchestrator.StateDenied {
 		line += fmt.Sprintf(" [rule %s]", o.Verdict.Rule)
 	}
+	if o.State == orchestrator.StateDenied && o.Step > 0 {
+		line += "; the transaction goes on"
+	}
+	if o.Replayed {
+		line += "; nothing was run, this is the result of the first request with its key"
+	}
 	if o.Truncated {
 		line += "; output was cut (run.output_limit)"
 	}
 	_, err := fmt.Fprintln(a.err, line)
+	sayChanges(a.err, o)
+	if o.Message != "" {
+		_, err = fmt.Fprint(a.err, fold(o.Message, "  ", a.width(a.err)))
+	}
+	sayLifts(a.err, byGrant(o.Verdict.Lifted), a.width(a.err))
 	return err
+}
+
+// byGrant leaves out what the rules themselves lifted.
+func byGrant(lifts []policy.Lift) []policy.Lift {
+	return slices.DeleteFunc(slices.Clone(lifts), func(l policy.Lift) bool {
+		_, ok := orchestrator.GrantOf(l)
+		return !ok
+	})
 }
 
 func paintState(st style, s orchestrator.State) string {
 	switch s {
-	case orchestrator.StateCommitted:
+	case orchestrator.StateCommitted, orchestrator.StateOpen:
 		return st.green(string(s))
 	case orchestrator.StateRolledBack:
 		return st.yellow(string(s))

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +18,7 @@ import (
 
 func newSandbox(a *app) *cobra.Command {
 	c := &cobra.Command{Use: "sandbox", Short: "Make, list and remove agent VMs"}
-	c.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxShow(a), newSandboxReset(a), newSandboxDestroy(a))
+	c.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxShow(a), newSandboxReset(a), newSandboxRelease(a), newSandboxDestroy(a))
 	return c
 }
 
@@ -75,7 +77,10 @@ func newSandboxList(a *app) *cobra.Command {
 				for i, v := range views {
 					rows[i] = []string{v.Name, v.Health(), strconv.Itoa(int(v.VM.ID)), v.VM.Node, addressText(v.Address), v.Created.Local().Format(time.DateTime)}
 				}
-				return table(w, "NAME\tSTATE\tVM\tNODE\tADDRESS\tCREATED", rows)
+				if err := table(w, "NAME\tSTATE\tVM\tNODE\tADDRESS\tCREATED", rows); err != nil {
+					return err
+				}
+				return printWithheld(w, views, a.width(w))
 			})
 		},
 	}
@@ -121,6 +126,10 @@ func newSandboxReset(a *app) *cobra.Command {
 				return err
 			}
 			defer release()
+			// Directories and variables of before mean nothing afterwards.
+			if err := s.journal.ClearSession(ctx, sb.ID); err != nil {
+				return &orchestrator.JournalError{Cause: err}
+			}
 			if err := s.prov.Reset(ctx, sb); err != nil {
 				return err
 			}
@@ -130,6 +139,55 @@ func newSandboxReset(a *app) *cobra.Command {
 	}
 	addTimeout(c, &timeout)
 	return c
+}
+
+func newSandboxRelease(a *app) *cobra.Command {
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use: "release NAME", Short: "Hand a quarantined sandbox out again, after its cause was mended",
+		Long: "Verifies that the VM is the sandbox's and unlocked, that its snapshots are complete\n" +
+			"and that the guest answers with the pinned key and is the one its snapshots say.\n" +
+			"Only then is the sandbox ready again. Nothing is rolled back.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, cancel := withTimeout(c.Context(), timeout)
+			defer cancel()
+			s, sb, err := a.openSandbox(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer s.narrate().stop()
+			release, err := s.engine.Hold(ctx, sb, "release")
+			if err != nil {
+				return err
+			}
+			defer release()
+			if err := s.prov.Release(ctx, sb); err != nil {
+				return err
+			}
+			sb.State, sb.Reason = orchestrator.SandboxReady, ""
+			return a.printSandbox(sb)
+		},
+	}
+	addTimeout(c, &timeout)
+	return c
+}
+
+// printWithheld says below a list why sandboxes are not handed out.
+func printWithheld(w io.Writer, views []sandboxView, width int) error {
+	for _, v := range views {
+		if v.Health() != string(orchestrator.SandboxQuarantined) {
+			continue
+		}
+		why := v.Reason
+		if v.Open != "" {
+			why = "transaction " + v.Open + " is stuck"
+		}
+		if _, err := fmt.Fprintf(w, "\n%s is withheld:\n%s", v.Name, fold(why+"; "+v.Hint, "  ", width)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newSandboxDestroy(a *app) *cobra.Command {
@@ -191,6 +249,12 @@ func (a *app) printView(v sandboxView) error {
 	}
 	if v.Open != "" {
 		fmt.Fprintf(a.out, "  transaction %s is stuck: %s\n", v.Open, printable(v.Hint))
+	}
+	if v.Begun != "" {
+		fmt.Fprintf(a.out, "  transaction %s is open in it, without an order until %s; see savepoint tx show %s\n", v.Begun, v.Expires.Local().Format(time.DateTime), v.Begun)
+	}
+	for _, s := range v.Session {
+		fmt.Fprintf(a.out, "  session of %s: directory %s, variables %s\n", s.As, oneLine(cmp.Or(s.Dir, "(home)"), 200), cmp.Or(strings.Join(s.Variables, " "), "none"))
 	}
 	return nil
 }

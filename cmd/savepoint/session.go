@@ -114,6 +114,10 @@ func (s *session) openCluster() (err error) {
 		Instance:     strings.ToLower(s.journal.Instance()),
 		PollInterval: c.PollInterval, TaskTimeout: c.TaskTimeout, RequestTimeout: c.RequestTimeout,
 		AgentTimeout: s.cfg.Sandbox.BootTimeout, ClonesPerStorage: c.ClonesPerStorage,
+		FullClones: c.Limits.FullClones, LinkedClones: c.Limits.LinkedClones, PerNode: c.Limits.PerNode,
+		Waiting: func(w proxmox.Wait) {
+			s.onEvent(orchestrator.Event{At: time.Now(), Step: stepWait, Phase: orchestrator.PhaseProgress, Detail: w.String()})
+		},
 		Logger: newLogger(s.app.err, s.cfg.Log),
 	})
 	if err != nil {
@@ -129,6 +133,14 @@ func (s *session) build() error {
 	if err != nil {
 		return err
 	}
+	checks, err := guards(s.cfg.Validate)
+	if err != nil {
+		return err
+	}
+	secrets, err := redactions(s.cfg.Redact)
+	if err != nil {
+		return err
+	}
 	snaps, vms := s.cluster.Snapshots(), s.cluster.VMs()
 	s.engine, err = orchestrator.New(orchestrator.Config{
 		Journal: s.journal, Decider: rules,
@@ -139,6 +151,9 @@ func (s *session) build() error {
 		Observer:     func(e orchestrator.Event) { s.onEvent(e) },
 		RootBoundary: orchestrator.Boundary(s.cfg.Sandbox.RootBoundary),
 		OutputLimit:  int64(s.cfg.Run.OutputLimit),
+		Idle:         s.cfg.Transaction.Idle,
+		Guards:       checks,
+		Redact:       secrets,
 		Deadlines: orchestrator.Deadlines{
 			Command: s.cfg.Run.Timeout, Snapshot: s.cfg.Run.SnapshotTimeout, Validate: s.cfg.Run.ValidateTimeout,
 			Rollback: s.cfg.Run.RollbackTimeout, Boot: s.cfg.Sandbox.BootTimeout,
@@ -160,6 +175,10 @@ func (s *session) build() error {
 	return nil
 }
 
+// stepWait is the step of events that say how many calls are ahead of one that
+// waits for its turn on the cluster.
+const stepWait orchestrator.Step = "wait"
+
 // settle finishes or undoes what an earlier process left, and says so. What
 // cannot be settled now is the trouble of one sandbox, which the engine
 // withholds: it is told, and the others can be used.
@@ -171,15 +190,23 @@ func (s *session) settle(ctx context.Context) error {
 	if err := s.tell(ctx, err); err != nil {
 		return err
 	}
+	_, err = s.settleTransactions(ctx)
+	return err
+}
+
+// settleTransactions is the part of settle that is about transactions. It
+// returns how many are stuck.
+func (s *session) settleTransactions(ctx context.Context) (stuck int, err error) {
 	outcomes, err := s.engine.Recover(ctx)
 	for _, o := range outcomes {
 		if o.State == orchestrator.StateStuck {
+			stuck++
 			fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s is stuck: %s\n", o.Transaction, o.Sandbox, printable(o.Reason))
 			continue
 		}
 		fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s was left open by an earlier run; it is %s now\n", o.Transaction, o.Sandbox, o.State)
 	}
-	return s.tell(ctx, err)
+	return stuck, s.tell(ctx, err)
 }
 
 // tell passes on an error that concerns everything, and otherwise says it.
@@ -233,7 +260,10 @@ func (s *session) narrate() *progress {
 		}
 	}
 	s.onEvent = func(e orchestrator.Event) {
-		if e.Phase != orchestrator.PhaseFinished {
+		switch {
+		case e.Step == stepWait:
+			p.say("%s", e.Detail)
+		case e.Phase != orchestrator.PhaseFinished:
 			p.say("%s %s", e.Step, e.Detail)
 		}
 	}

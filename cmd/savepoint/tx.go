@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,29 +12,75 @@ import (
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
+	"savepoint/policy"
 )
 
 func newTx(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "tx", Short: "Look at transactions"}
-	c.AddCommand(newTxList(a), newTxShow(a))
+	c := &cobra.Command{
+		Use: "tx", Short: "Transactions of several commands, and the record of all",
+		Long: "begin takes the snapshot and prints the transaction's id; exec runs commands in\n" +
+			"it, savepoint and rollback --to go forth and back, commit and rollback end it.\n" +
+			"Each order may come from another process. Until its end the sandbox takes no\n" +
+			"other command. One that gets no order for too long is rolled back by the next\n" +
+			"command that changes something, or by savepoint recover.\n\n" +
+			"TX is an id, its first characters (at least 6) where no other begins so, or is\n" +
+			"left out with --sandbox NAME.\n\n" + exitCodes,
+	}
+	c.AddCommand(
+		newTxBegin(a), newTxExec(a), newTxSavepoint(a), newTxRollback(a), newTxCommit(a),
+		newTxList(a), newTxShow(a), newTxVerify(a),
+	)
 	return c
 }
 
+// txFilter are the choices of tx list.
+type txFilter struct {
+	orchestrator.Filter
+	states []string
+	since  string
+	as     string
+}
+
+// filter checks the choices.
+func (f *txFilter) filter(now time.Time) (orchestrator.Filter, error) {
+	out := f.Filter
+	for _, s := range f.states {
+		if !orchestrator.State(s).Known() {
+			return out, usagef("tx list --state %s: there is no such state", s)
+		}
+		out.States = append(out.States, orchestrator.State(s))
+	}
+	if f.since != "" {
+		d, err := parseAge("tx list --since", f.since)
+		if err != nil {
+			return out, err
+		}
+		out.Since = now.Add(-d)
+	}
+	switch out.As = policy.User(f.as); out.As {
+	case "", policy.Agent, policy.Root:
+	default:
+		return out, usagef("tx list --as %s: no such account; use agent or root", f.as)
+	}
+	switch out.Decision {
+	case "", policy.Allow.String(), policy.Snapshot.String(), policy.Deny.String():
+	default:
+		return out, usagef("tx list --decision %s: no such decision; use allow, snapshot or deny", out.Decision)
+	}
+	if out.Limit < 0 {
+		return out, usagef("tx list --limit %d is negative", out.Limit)
+	}
+	return out, nil
+}
+
 func newTxList(a *app) *cobra.Command {
-	var f orchestrator.Filter
-	var states []string
-	var since time.Duration
+	var f txFilter
 	c := &cobra.Command{
 		Use: "list", Short: "List transactions, newest first", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !orchestrator.State(s).Known() {
-					return usagef("tx list --state %s: there is no such state", s)
-				}
-				f.States = append(f.States, orchestrator.State(s))
-			}
-			if since > 0 {
-				f.Since = time.Now().Add(-since)
+			filter, err := f.filter(time.Now())
+			if err != nil {
+				return err
 			}
 			j, err := a.readJournal()
 			if err != nil {
@@ -41,97 +88,63 @@ func newTxList(a *app) *cobra.Command {
 			}
 			var txs []orchestrator.Transaction
 			if j != nil {
-				if txs, err = orchestrator.List(c.Context(), j, f); err != nil {
+				if txs, err = orchestrator.List(c.Context(), j, filter); err != nil {
 					return err
 				}
 			}
 			return printList(a, txs, func(w io.Writer) error {
 				rows := make([][]string, len(txs))
 				for i, t := range txs {
+					took := ""
+					if t.State.Final() {
+						took = short(t.Timings.Total)
+					}
 					rows[i] = []string{
-						string(t.ID), t.Began.Local().Format(time.DateTime), t.Sandbox.Name, string(t.State),
-						string(t.Boundary), short(t.Timings.Total), oneLine(t.Command, 60),
+						string(t.ID), t.Began.Local().Format(time.DateTime), t.Sandbox.Name, stateCell(t, time.Now()),
+						string(t.Boundary), took, oneLine(whatRan(t), 60),
 					}
 				}
 				return table(w, "TRANSACTION\tBEGAN\tSANDBOX\tSTATE\tBOUNDARY\tTOOK\tCOMMAND", rows)
 			})
 		},
 	}
-	c.Flags().StringVar(&f.Sandbox, "sandbox", "", "only those of this sandbox (name or id)")
-	c.Flags().StringSliceVar(&states, "state", nil, "only those in this state; can be repeated")
-	c.Flags().DurationVar(&since, "since", 0, "only those begun within this time, e.g. 24h")
-	c.Flags().IntVar(&f.Limit, "limit", 50, "the newest so many; 0 = all")
-	c.Flags().BoolVar(&f.Open, "open", false, "only those that are not finished")
+	fl := c.Flags()
+	fl.StringVar(&f.Sandbox, "sandbox", "", "only those of this sandbox (name or id)")
+	fl.StringSliceVar(&f.states, "state", nil, "only those in this state; can be repeated")
+	fl.StringVar(&f.since, "since", "", "only those begun within this time, e.g. 24h or 7d")
+	fl.IntVar(&f.Limit, "limit", 50, "the newest so many; 0 = all")
+	fl.BoolVar(&f.Open, "open", false, "only those that are not finished")
+	fl.StringVar(&f.as, "as", "", "only those with a command of this account: agent or root")
+	fl.StringVar(&f.Rule, "rule", "", "only those with a command that this rule decided or was lifted for")
+	fl.StringVar(&f.Decision, "decision", "", "only those with a command that was judged so: allow, snapshot or deny")
 	return c
 }
 
-func newTxShow(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "show TRANSACTION", Short: "Show all that is recorded of one transaction", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			j, err := a.readJournal()
-			if err != nil {
-				return err
-			}
-			if j == nil {
-				return usagef("show transaction %s: there is no journal yet", args[0])
-			}
-			t, err := orchestrator.Show(c.Context(), j, orchestrator.TxID(args[0]))
-			if errors.Is(err, orchestrator.ErrNotFound) {
-				return usageError{err}
-			}
-			if err != nil {
-				return err
-			}
-			if a.format != formatText {
-				return a.printJSON(t)
-			}
-			return a.printTransaction(t)
-		},
+// stateCell marks what waits for its next order.
+func stateCell(t orchestrator.Transaction, now time.Time) string {
+	switch {
+	case t.State != orchestrator.StateOpen || t.Bound:
+		return string(t.State)
+	case now.Before(t.Expires):
+		return fmt.Sprintf("open, %s left", short(t.Expires.Sub(now).Round(time.Second)))
+	default:
+		return "open, expired"
 	}
 }
 
-func (a *app) printTransaction(t orchestrator.Transaction) error {
-	st := a.style(a.out)
-	rows := [][]string{
-		{"transaction", string(t.ID)},
-		{"state", paintState(st, t.State)},
-		{"sandbox", fmt.Sprintf("%s (%s)", t.Sandbox.Name, t.Sandbox.VM)},
-		{"began", t.Began.Local().Format(time.RFC3339)},
-		{"command", oneLine(t.Command, 200)},
-		{"as", string(t.As)},
-		{"verdict", fmt.Sprintf("%s [%s] %s", t.Verdict.Decision, t.Verdict.Rule, t.Verdict.Reason)},
+// whatRan is the command, or how many there were and the last of them.
+func whatRan(t orchestrator.Transaction) string {
+	n := len(t.Commands)
+	switch {
+	case !t.Several:
+		return t.Command
+	case n == 0:
+		return "(no command)"
+	case n == 1:
+		return t.Commands[0].Command
+	default:
+		return fmt.Sprintf("(%d commands) … %s", n, t.Commands[n-1].Command)
 	}
-	if t.Boundary != "" {
-		rows = append(rows, []string{"boundary", strings.TrimSpace(fmt.Sprintf("%s %s", t.Boundary, t.Snapshot))})
-	}
-	if r := t.Result; r != nil {
-		rows = append(rows, []string{"exit", strings.TrimSpace(fmt.Sprintf("%d %s", r.Exit, r.Signal))})
-	}
-	if t.Reason != "" {
-		rows = append(rows, []string{"reason", oneLine(t.Reason, 1000)})
-	}
-	if t.Mend != "" {
-		rows = append(rows, []string{"to do", t.Mend})
-	}
-	for _, k := range t.Tasks {
-		rows = append(rows, []string{"task", fmt.Sprintf("%s %s", k.Action, k.UPID)})
-	}
-	if err := table(a.out, "", rows); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.out, "\nsteps")
-	steps := make([][]string, len(t.Steps))
-	for i, s := range t.Steps {
-		steps[i] = []string{"  +" + short(s.At.Sub(t.Began)), string(s.State), s.Event, oneLine(s.Detail, 100)}
-	}
-	if err := table(a.out, "", steps); err != nil {
-		return err
-	}
-	if t.Result != nil && t.Result.Stdout+t.Result.Stderr != "" {
-		fmt.Fprintf(a.out, "\noutput\n%s%s", indent(printable(t.Result.Stdout)), indent(printable(t.Result.Stderr)))
-	}
-	return nil
 }
 
 // oneLine shortens a text to one line of at most n characters, with control
@@ -161,4 +174,13 @@ func indent(s string) string {
 		return ""
 	}
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+// showOf reads one transaction of the journal.
+func showOf(ctx context.Context, j orchestrator.Journal, id orchestrator.TxID) (orchestrator.Transaction, error) {
+	t, err := orchestrator.Show(ctx, j, id)
+	if errors.Is(err, orchestrator.ErrNotFound) {
+		err = usageError{err}
+	}
+	return t, err
 }

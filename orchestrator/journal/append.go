@@ -2,11 +2,10 @@ package journal
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
-	"errors"
+	"encoding/json"
 	"fmt"
-
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"savepoint/orchestrator"
 )
@@ -36,24 +35,108 @@ func (j *Journal) Append(ctx context.Context, r orchestrator.Record) error {
 	return j.AppendAll(ctx, []orchestrator.Record{r})
 }
 
-// AppendAll writes the records together: all of them or none is on disk.
+// AppendAll writes the records together: all of them or none is on disk, and
+// the grants they spend, the keys they take and the sessions they leave with
+// them. *orchestrator.GrantError when a grant is not open any more, ErrExists
+// when a key is taken; *FencedError when another process took the journal over.
 func (j *Journal) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
 	for _, r := range rs {
 		if r.Tx == "" || r.State == "" || r.Event == "" {
 			return fmt.Errorf("append to journal %s: a record needs a transaction, a state and an event: %w", j.path, orchestrator.ErrDenied)
 		}
+		if r.Sandbox == "" && (r.Key != "" || len(r.Session) > 0) {
+			return fmt.Errorf("append to journal %s: a key or a session needs a sandbox: %w", j.path, orchestrator.ErrDenied)
+		}
+	}
+	if len(rs) == 0 {
+		return nil
 	}
 	return j.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for _, r := range rs {
-			_, err := tx.ExecContext(ctx,
-				"INSERT INTO records (tx, sandbox, at, state, event, settled, owner, fence, data) VALUES (?,?,?,?,?,?,?,?,?)",
-				string(r.Tx), string(r.Sandbox), r.At.UnixNano(), string(r.State), r.Event, r.Settled, j.instance, j.fence, []byte(r.Data))
-			if err != nil {
+		if err := freeKeys(ctx, tx, rs); err != nil {
+			return err
+		}
+		if err := spend(ctx, tx, rs); err != nil {
+			return err
+		}
+		for i := range rs {
+			if err := j.insert(ctx, tx, &rs[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// insert writes one record and all that is kept with it. Only the writer's
+// goroutine calls it, so the head is its own.
+func (j *Journal) insert(ctx context.Context, tx *sql.Tx, r *orchestrator.Record) error {
+	w := row{
+		seq: j.head.Seq + 1, tx: string(r.Tx), sandbox: string(r.Sandbox), at: r.At.UnixNano(), state: string(r.State), event: r.Event,
+		owner: j.instance, fence: j.fence, data: r.Data, key: r.Key,
+	}
+	if r.Settled {
+		w.settled = 1
+	}
+	if len(r.Session) > 0 {
+		sum := sha256.Sum256(r.Session)
+		w.session = sum[:]
+	}
+	next := j.head.link(&w)
+	if _, err := tx.StmtContext(ctx, j.prepared.insert).ExecContext(ctx,
+		w.seq, w.tx, w.sandbox, w.at, w.state, w.event, w.settled, w.owner, w.fence, w.data, w.key, w.session, next.Hash[:]); err != nil {
+		return err
+	}
+	if _, err := tx.StmtContext(ctx, j.prepared.note).ExecContext(ctx, w.tx, w.sandbox, boxName(r), w.seq, w.at, w.seq, w.at, w.state, w.settled); err != nil {
+		return err
+	}
+	if r.Key != "" {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO keys VALUES (?, ?, ?)", w.sandbox, w.key, w.tx); err != nil {
+			return err
+		}
+	}
+	if len(r.Session) > 0 {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO sessions VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET seq = excluded.seq, data = excluded.data",
+			w.sandbox, w.seq, []byte(r.Session)); err != nil {
+			return err
+		}
+	}
+	j.head = next
+	return nil
+}
+
+// boxName is the sandbox's name as the first record of a transaction has it,
+// so that a list finds it by name without reading the record.
+func boxName(r *orchestrator.Record) string {
+	if r.Event != "begin" && r.Event != "deny" {
+		return ""
+	}
+	var d struct {
+		Sandbox struct {
+			Name string `json:"name"`
+		} `json:"sandbox"`
+	}
+	_ = json.Unmarshal(r.Data, &d) // a record without it is found by the sandbox's id
+	return d.Sandbox.Name
+}
+
+// prepared are the statements of every append.
+type prepared struct{ enter, insert, note, head *sql.Stmt }
+
+func (j *Journal) prepare() error {
+	for q, into := range map[string]**sql.Stmt{
+		"SELECT (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'fence'), (SELECT value FROM meta WHERE key = '" + metaHead + "')": &j.prepared.enter,
+		"INSERT INTO records (" + rowColumns + ", hash) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)":                                             &j.prepared.insert,
+		`INSERT INTO txs (tx, sandbox, name, began, began_at, last, last_at, state, settled) VALUES (?,?,?,?,?,?,?,?,?)
+			ON CONFLICT (tx) DO UPDATE SET last = excluded.last, last_at = excluded.last_at, state = excluded.state, settled = excluded.settled`: &j.prepared.note,
+		"UPDATE meta SET value = ? WHERE key = '" + metaHead + "'": &j.prepared.head,
+	} {
+		s, err := j.write.Prepare(q)
+		if err != nil {
+			return j.explain(err)
+		}
+		*into = s
+	}
+	return nil
 }
 
 // change hands a job to the writer and waits for its durable end.
@@ -73,107 +156,4 @@ func (j *Journal) change(ctx context.Context, apply func(context.Context, *sql.T
 	case <-ctx.Done():
 		return fmt.Errorf("change journal %s: %w: %w", j.path, orchestrator.ErrUnavailable, ctx.Err())
 	}
-}
-
-// writer is the only goroutine that changes the file. Jobs that wait while it
-// syncs go together into the next transaction.
-func (j *Journal) writer() {
-	defer close(j.done)
-	var broken error
-	for {
-		var batch []job
-		select {
-		case b := <-j.work:
-			batch = append(batch, b)
-		case <-j.closing:
-			return
-		}
-	gather:
-		for len(batch) < most {
-			select {
-			case b := <-j.work:
-				batch = append(batch, b)
-			default:
-				break gather
-			}
-		}
-		if broken != nil {
-			for _, b := range batch {
-				b.answer <- broken
-			}
-			continue
-		}
-		broken = j.commit(batch)
-	}
-}
-
-// commit makes one transaction of the batch and answers its jobs. It returns
-// an error when the file's state is not known any more.
-func (j *Journal) commit(batch []job) (broken error) {
-	ctx := batch[0].ctx
-	fail := func(err error) {
-		for _, b := range batch {
-			b.answer <- err
-		}
-	}
-	tx, err := j.write.BeginTx(ctx, nil)
-	if err != nil {
-		fail(j.begun(err))
-		return nil
-	}
-	answers := make([]error, len(batch))
-	for i, b := range batch {
-		err := b.apply(b.ctx, tx)
-		var refused *errRefused
-		switch {
-		case err == nil:
-		case errors.As(err, &refused):
-			answers[i] = refused.cause
-		case len(batch) > 1:
-			// One job's failure is not the others': each for itself.
-			if rerr := tx.Rollback(); rerr != nil && !errors.Is(rerr, sql.ErrTxDone) && code(err) != sqlite3.SQLITE_FULL {
-				fail(j.explain(rerr))
-				return j.lost(rerr)
-			}
-			for k, b := range batch {
-				if broken = j.commit(batch[k : k+1]); broken != nil {
-					for _, b = range batch[k+1:] {
-						b.answer <- broken
-					}
-					return broken
-				}
-			}
-			return nil
-		default:
-			_ = tx.Rollback()
-			fail(j.begun(err))
-			return nil
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		_ = tx.Rollback()
-		err = j.explain(err)
-		fail(err)
-		if errors.Is(err, orchestrator.ErrUnknownOutcome) {
-			return j.lost(err)
-		}
-		return nil
-	}
-	for i, b := range batch {
-		b.answer <- answers[i]
-	}
-	return nil
-}
-
-// begun explains an error before the commit was tried: nothing was written,
-// whatever SQLite calls it.
-func (j *Journal) begun(err error) error {
-	if explained := j.explain(err); !errors.Is(explained, orchestrator.ErrUnknownOutcome) {
-		return explained
-	}
-	return fmt.Errorf("%w: journal %s, nothing was written: %v", orchestrator.ErrUnavailable, j.path, err)
-}
-
-func (j *Journal) lost(err error) error {
-	return fmt.Errorf("journal %s was lost to an earlier error, restart savepoint: %w (%v)", j.path, orchestrator.ErrUnavailable, err)
 }

@@ -50,6 +50,38 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("journal %s has schema %d and has to be brought to %d; open it once for writing", e.Path, e.Have, e.Max)
 }
 
+// FencedError says that another process took the journal over although this
+// one had not let go: somebody removed the lock file, or it is on a file system
+// without locks. Nothing was written, and nothing will be by this process.
+type FencedError struct {
+	Path  string
+	Fence int64 // the number of this process's hold
+	Now   int64 // that of the one which has it
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("change journal %s: another process took it over (its hold is %d, ours was %d); end this process, and keep the file and its lock on a local disk", e.Path, e.Now, e.Fence)
+}
+
+// Is makes it a denial for callers that only know classes.
+func (e *FencedError) Is(target error) bool { return target == orchestrator.ErrDenied }
+
+// ChainError says where the records stop being what was written. The journal
+// was changed by something else than savepoint, or its disk is failing.
+type ChainError struct {
+	Path string
+	Seq  int64 // the first record that is not proved; 0 = it is not about one
+	What string
+}
+
+func (e *ChainError) Error() string {
+	where := ""
+	if e.Seq > 0 {
+		where = fmt.Sprintf("record %d: ", e.Seq)
+	}
+	return fmt.Sprintf("verify journal %s: %s%s; keep the file as it is, compare it with a copy from before, and trust nothing from there on", e.Path, where, e.What)
+}
+
 // code is SQLite's primary result code, 0 for errors of other origin.
 func code(err error) int {
 	var e *sqlite.Error

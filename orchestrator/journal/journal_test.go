@@ -20,6 +20,7 @@ var (
 	_ orchestrator.Journal   = (*Journal)(nil)
 	_ orchestrator.Batcher   = (*Journal)(nil)
 	_ orchestrator.Unsettler = (*Journal)(nil)
+	_ orchestrator.Fencer    = (*Journal)(nil)
 	_ orchestrator.Indexer   = (*Journal)(nil)
 )
 

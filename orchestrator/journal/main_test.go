@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,12 +38,17 @@ func TestMain(m *testing.M) {
 
 // child appends records without end and tells each one: "try N" before it,
 // then "ok N", "unknown N" or "no N". With mode "kill N" it kills itself while
-// the N-th append is under way, with "limit N" its files cannot grow over N
-// bytes and it ends after the third failure, with "hold" it only holds the
-// journal until its input ends.
+// the N-th append is under way. With "limit N" its files cannot grow by more
+// than N bytes, with "break N" its log cannot be written from the N-th append
+// on; it ends after the third failure. With "hold" it only holds the journal
+// until its input ends. With "unprivileged" it says how an opener without
+// privilege fares.
 func child(mode, path string) error {
 	verb, arg, _ := strings.Cut(mode, " ")
 	n, _ := strconv.Atoi(arg)
+	if verb == "unprivileged" {
+		return unprivileged(path)
+	}
 	j, err := Open(path, Options{})
 	if err != nil {
 		return err
@@ -53,8 +59,13 @@ func child(mode, path string) error {
 		return j.Close()
 	}
 	if verb == "limit" {
+		fi, err := os.Stat(path + "-wal")
+		if err != nil {
+			return err
+		}
+		most := uint64(fi.Size()) + uint64(n)
 		signal.Ignore(syscall.SIGXFSZ)
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}); err != nil {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return err
 		}
 	}
@@ -63,6 +74,11 @@ func child(mode, path string) error {
 		fmt.Println("try", i)
 		if verb == "kill" && i == n {
 			go func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }()
+		}
+		if verb == "break" && i == n {
+			if err := breakLog(path); err != nil {
+				return err
+			}
 		}
 		err := j.Append(context.Background(), sample(i))
 		switch {
@@ -79,6 +95,59 @@ func child(mode, path string) error {
 			return nil
 		}
 	}
+}
+
+// breakLog replaces every descriptor of the log by one that cannot be written
+// through: each write from now on is an I/O error.
+func breakLog(path string) error {
+	log, err := os.Open(path + "-wal")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if to, lerr := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || lerr != nil || to != path+"-wal" || fd == int(log.Fd()) {
+			continue
+		}
+		if err := unix.Dup3(int(log.Fd()), fd, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unprivileged gives privilege up, if there is any, and opens the journal both
+// ways.
+func unprivileged(path string) error {
+	const nobody = 65534
+	if os.Geteuid() == 0 {
+		if err := syscall.Setgroups(nil); err != nil {
+			return err
+		}
+		if err := syscall.Setresgid(nobody, nobody, nobody); err != nil {
+			return err
+		}
+		if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
+			return err
+		}
+	}
+	j, err := Open(path, Options{})
+	if err == nil {
+		return errors.Join(errors.New("opened for writing"), j.Close())
+	}
+	fmt.Println("write", class(err))
+	if j, err = OpenReadOnly(path); err != nil {
+		return err
+	}
+	defer j.Close()
+	rep, err := j.Verify(context.Background())
+	fmt.Println("records", rep.Records)
+	return err
 }
 
 func class(err error) error {
@@ -136,4 +205,27 @@ func records(t *testing.T, j *Journal, tx orchestrator.TxID) []orchestrator.Reco
 		all = append(all, r)
 	}
 	return all
+}
+
+// copied copies the file and the first bytes of its log, or all when log is
+// negative, to another directory: what a crash at that instant leaves.
+func copied(t testing.TB, path string, log int) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "journal.db")
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(path + suffix)
+		if errors.Is(err, os.ErrNotExist) && suffix != "" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if suffix != "" && log >= 0 {
+			b = b[:min(log, len(b))]
+		}
+		if err := os.WriteFile(to+suffix, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
 }

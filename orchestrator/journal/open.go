@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
 	"savepoint/orchestrator"
@@ -37,6 +35,8 @@ type Journal struct {
 	lock     *os.File // nil when read-only
 	write    *sql.DB  // one connection; nil when read-only
 	read     *sql.DB
+	prepared prepared
+	head     Head // the writer's goroutine only: the end of the chain
 	work     chan job
 	done     chan struct{} // closed when the writer has ended
 	closing  chan struct{}
@@ -84,15 +84,19 @@ func OpenReadOnly(path string) (*Journal, error) {
 	}
 	j := &Journal{path: path, now: time.Now, closing: make(chan struct{}), done: make(chan struct{})}
 	close(j.done)
-	if err := j.openReader(); err != nil {
-		return nil, errors.Join(err, j.release())
+	have, err := j.openReader("ro")
+	if (errors.Is(err, orchestrator.ErrDenied) || errors.Is(err, orchestrator.ErrUnavailable)) && j.atRest() {
+		// A copy where nothing can be written: its log, which SQLite would want
+		// to make beside it, is empty.
+		if cerr := j.read.Close(); cerr != nil {
+			return nil, errors.Join(err, cerr)
+		}
+		have, err = j.openReader(atRest)
 	}
-	have, err := version(j.read)
 	if err == nil && have != len(migrations()) {
 		err = &VersionError{Path: path, Have: have, Max: len(migrations())}
-	} else if err != nil {
-		err = j.explain(err)
-	} else {
+	}
+	if err == nil {
 		err = j.readMeta()
 	}
 	if err != nil {
@@ -158,9 +162,23 @@ func acquire(path string) (*os.File, error) {
 	return f, nil
 }
 
+// atRest is the mode for a file that nobody can be writing.
+const atRest = "immutable"
+
+// atRest reports whether the file has no log beside it: it is complete, and no
+// process has it open for writing.
+func (j *Journal) atRest() bool {
+	fi, err := os.Stat(j.path + "-wal")
+	return errors.Is(err, os.ErrNotExist) || err == nil && fi.Size() == 0
+}
+
 // dsn names the file to SQLite with the settings of every connection.
 func (j *Journal) dsn(mode string, pragmas ...string) string {
 	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_pragma": append([]string{"busy_timeout(5000)"}, pragmas...)}
+	if mode == atRest {
+		q.Set("mode", "ro")
+		q.Set("immutable", "1")
+	}
 	return "file:" + (&url.URL{Path: j.path}).EscapedPath() + "?" + q.Encode()
 }
 
@@ -178,7 +196,7 @@ func (j *Journal) open(o Options) error {
 		}
 	}
 	var err error
-	j.write, err = sql.Open("sqlite", j.dsn("rw", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"))
+	j.write, err = sql.Open("sqlite", j.dsn("rw", "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"))
 	if err != nil {
 		return j.explain(err)
 	}
@@ -186,10 +204,19 @@ func (j *Journal) open(o Options) error {
 	if err := migrate(j.write, len(migrations())); err != nil {
 		return j.explain(err)
 	}
+	if err := j.shrinkable(); err != nil {
+		return err
+	}
 	if err := j.limit(o.MaxBytes); err != nil {
 		return err
 	}
+	if err := j.checkHead(); err != nil {
+		return err
+	}
 	if err := j.claim(); err != nil {
+		return err
+	}
+	if err := j.prepare(); err != nil {
 		return err
 	}
 	if created {
@@ -197,108 +224,16 @@ func (j *Journal) open(o Options) error {
 			return fmt.Errorf("create journal %s: %w: %w", j.path, orchestrator.ErrUnavailable, err)
 		}
 	}
-	return j.openReader()
+	_, err = j.openReader("ro")
+	return err
 }
 
-func (j *Journal) openReader() (err error) {
-	if j.read, err = sql.Open("sqlite", j.dsn("ro", "query_only(1)")); err != nil {
-		return j.explain(err)
+// openReader opens the connections that questions use and returns the schema.
+func (j *Journal) openReader(mode string) (have int, err error) {
+	if j.read, err = sql.Open("sqlite", j.dsn(mode, "query_only(1)")); err != nil {
+		return 0, j.explain(err)
 	}
 	j.read.SetMaxOpenConns(4)
-	return j.explain(j.read.Ping())
-}
-
-// probe looks at an existing file without changing a byte of it: is it ours,
-// of a schema we know, and undamaged from end to end? An empty file is what a
-// crash in the middle of the creation leaves.
-func (j *Journal) probe() error {
-	db, err := sql.Open("sqlite", j.dsn("ro"))
-	if err != nil {
-		return j.explain(err)
-	}
-	defer db.Close()
-	have, err := version(db)
-	if err != nil {
-		return j.explain(err)
-	}
-	if have > len(migrations()) {
-		return &VersionError{Path: j.path, Have: have, Max: len(migrations())}
-	}
-	var answer string
-	if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&answer); err != nil {
-		return j.explain(err)
-	}
-	if answer != "ok" {
-		return &CorruptError{Path: j.path, Detail: answer}
-	}
-	if have == 0 {
-		var tables int
-		if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-			return j.explain(err)
-		}
-		if tables > 0 {
-			return &CorruptError{Path: j.path, Detail: "it is a database, but not a journal"}
-		}
-	}
-	return nil
-}
-
-func (j *Journal) limit(most int64) error {
-	if most <= 0 {
-		return nil
-	}
-	var page int64
-	if err := j.write.QueryRow("PRAGMA page_size").Scan(&page); err != nil {
-		return j.explain(err)
-	}
-	_, err := j.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", max(most/page, 1)))
-	return j.explain(err)
-}
-
-// claim makes the instance id once, and this hold's fence.
-func (j *Journal) claim() error {
-	id := strings.ToLower(ulid.MustNew(ulid.Timestamp(j.now()), rand.Reader).String())
-	tx, err := j.write.Begin()
-	if err != nil {
-		return j.explain(err)
-	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-	for _, q := range []string{
-		"INSERT INTO meta VALUES ('instance', '" + id + "') ON CONFLICT DO NOTHING",
-		"INSERT INTO meta VALUES ('fence', '1') ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-	} {
-		if _, err := tx.Exec(q); err != nil {
-			return j.explain(err)
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return j.explain(err)
-	}
-	return j.readMeta()
-}
-
-func (j *Journal) readMeta() error {
-	db := j.write
-	if db == nil {
-		db = j.read
-	}
-	get := func(key string, into any) error {
-		return db.QueryRow("SELECT value FROM meta WHERE key = ?", key).Scan(into)
-	}
-	if err := get("instance", &j.instance); err != nil {
-		return &CorruptError{Path: j.path, Detail: "it has no instance id"}
-	}
-	if err := get("fence", &j.fence); err != nil {
-		return &CorruptError{Path: j.path, Detail: "it has no fence"}
-	}
-	return nil
-}
-
-// syncDir makes the file's name durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	have, err = version(j.read)
+	return have, j.explain(err)
 }

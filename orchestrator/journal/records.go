@@ -8,22 +8,32 @@ import (
 	"savepoint/orchestrator"
 )
 
-const columns = "SELECT seq, tx, sandbox, at, state, event, settled, owner, fence, data FROM records "
+const columns = "SELECT seq, tx, sandbox, at, state, event, settled, owner, fence, data, key FROM records "
+
+// visible leaves out what retention left of transactions that it removed. The
+// query's table of records has no other name.
+const visible = "(seq > (SELECT coalesce(max(hidden), 0) FROM anchors) OR tx IN (SELECT tx FROM txs))"
 
 // Records yields the records of one transaction, or of all when tx is "", in
 // the order they were appended: what is on disk at the first step, not what is
 // appended meanwhile. After an error it ends.
 func (j *Journal) Records(ctx context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
 	if tx == "" {
-		return j.query(ctx, columns+"ORDER BY seq")
+		return j.query(ctx, columns+"WHERE "+visible+" ORDER BY seq")
 	}
-	return j.query(ctx, columns+"WHERE tx = ? ORDER BY seq", string(tx))
+	return j.query(ctx, columns+"WHERE tx = ? AND "+visible+" ORDER BY seq", string(tx))
 }
 
 // Unsettled yields the records of the transactions whose last record is not
 // settled, those of one transaction in a row.
 func (j *Journal) Unsettled(ctx context.Context) iter.Seq2[orchestrator.Record, error] {
 	return j.query(ctx, columns+"WHERE tx IN (SELECT tx FROM open_tx) ORDER BY tx, seq")
+}
+
+// Beginnings yields the records with which transactions and their commands
+// begin, those of denied ones included, in the order they were appended.
+func (j *Journal) Beginnings(ctx context.Context) iter.Seq2[orchestrator.Record, error] {
+	return j.query(ctx, columns+"WHERE (event IN ('begin', 'deny') OR event = 'run' AND length(data) > 0) AND "+visible+" ORDER BY seq")
 }
 
 func (j *Journal) query(ctx context.Context, q string, args ...any) iter.Seq2[orchestrator.Record, error] {
@@ -40,7 +50,7 @@ func (j *Journal) query(ctx context.Context, q string, args ...any) iter.Seq2[or
 				at   int64
 				data []byte
 			)
-			err := rows.Scan(&r.Seq, &r.Tx, &r.Sandbox, &at, &r.State, &r.Event, &r.Settled, &r.Owner, &r.Fence, &data)
+			err := rows.Scan(&r.Seq, &r.Tx, &r.Sandbox, &at, &r.State, &r.Event, &r.Settled, &r.Owner, &r.Fence, &data, &r.Key)
 			if err != nil {
 				yield(orchestrator.Record{}, j.explain(err))
 				return
@@ -52,32 +62,6 @@ func (j *Journal) query(ctx context.Context, q string, args ...any) iter.Seq2[or
 		}
 		if err := rows.Err(); err != nil {
 			yield(orchestrator.Record{}, j.explain(err))
-		}
-	}
-}
-
-// Transactions yields the ids of all transactions, the newest first: ids are
-// made so that they sort by time.
-func (j *Journal) Transactions(ctx context.Context) iter.Seq2[orchestrator.TxID, error] {
-	return func(yield func(orchestrator.TxID, error) bool) {
-		rows, err := j.read.QueryContext(ctx, "SELECT DISTINCT tx FROM records ORDER BY tx DESC")
-		if err != nil {
-			yield("", j.explain(err))
-			return
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id orchestrator.TxID
-			if err := rows.Scan(&id); err != nil {
-				yield("", j.explain(err))
-				return
-			}
-			if !yield(id, nil) {
-				return
-			}
-		}
-		if err := rows.Err(); err != nil {
-			yield("", j.explain(err))
 		}
 	}
 }

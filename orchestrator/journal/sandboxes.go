@@ -12,7 +12,7 @@ import (
 )
 
 // PutSandbox records the sandbox as it is now, durably. ErrExists when another
-// sandbox that is not destroyed has its name.
+// sandbox that is not destroyed has its name. A destroyed one's session goes.
 func (j *Journal) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error {
 	if sb.ID == "" || sb.Name == "" || sb.State == "" {
 		return fmt.Errorf("record sandbox %q: it needs an id, a name and a state: %w", sb.Name, orchestrator.ErrDenied)
@@ -31,6 +31,8 @@ func (j *Journal) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error
 			case !errors.Is(err, sql.ErrNoRows):
 				return err
 			}
+		} else if err := clearSession(ctx, tx, string(sb.ID)); err != nil {
+			return err
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, name, state, vmid, changed, data) VALUES (?,?,?,?,?,?)
 			ON CONFLICT (id) DO UPDATE SET name = excluded.name, vmid = excluded.vmid, data = excluded.data,

@@ -77,11 +77,75 @@ func TestSchema1(t *testing.T) {
 	if diff := cmp.Diff(map[orchestrator.TxID]bool{txs[0].ID: true, txs[3].ID: true}, open); diff != "" {
 		t.Errorf("unsettled (-want +got):\n%s", diff)
 	}
+	if rep, err := j.Verify(ctx); err != nil || rep.Records != 28 || rep.Original != 29 {
+		t.Errorf("verified: %+v, %v", rep, err)
+	}
 	if err := j.Append(ctx, sample(1)); err != nil {
 		t.Error(err)
 	}
 	if err := j.PutSandbox(ctx, box("a", "dev", orchestrator.SandboxReady, 9001)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A journal of the fourth schema gets its chain when it is opened, and says
+// from where on the chain is original. The chain covers the old records from
+// then on, the file can shrink, and lists find what was there.
+func TestSchema4(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("testdata/journal-v4.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := build(t, string(script))
+	var old *VersionError
+	if _, err := OpenReadOnly(path); !errors.As(err, &old) || old.Have != 4 {
+		t.Errorf("read an old journal: got %v, want a *VersionError of 4", err)
+	}
+	j := open(t, path, Options{})
+	ctx := context.Background()
+	if j.Instance() != "01kbcx3r00examp1einstance04" || j.Fence() != 8 {
+		t.Errorf("instance %s, fence %d", j.Instance(), j.Fence())
+	}
+	if gs, err := j.Grants(ctx, ""); err != nil || len(gs) != 2 || gs[1].Used != "01kbd0000000000000000000d3" || gs[0].Used != "" {
+		t.Errorf("grants: %+v, %v", gs, err)
+	}
+	rep, err := j.Verify(ctx)
+	if err != nil || rep.Records != 7 || rep.Transactions != 3 || rep.Original != 10 || rep.Head.Seq != 9 || rep.From.Seq != 0 {
+		t.Errorf("verified: %+v, %v", rep, err)
+	}
+	for _, f := range []orchestrator.Filter{{Sandbox: "dev"}, {Sandbox: "01jx0000000000000000000box"}, {Limit: 9}} {
+		if txs, err := orchestrator.List(ctx, j, f); err != nil || len(txs) != 3 || txs[0].ID != "01kbd0000000000000000000d3" || txs[0].Settled {
+			t.Errorf("%+v: %d transactions, %v", f, len(txs), err)
+		}
+	}
+	var mode int
+	if err := j.write.QueryRow("PRAGMA auto_vacuum").Scan(&mode); err != nil || mode != 2 {
+		t.Errorf("auto_vacuum is %d, %v: the file cannot shrink", mode, err)
+	}
+	appendAll(t, j, keyed("tx1", "box", "one"))
+	if all := records(t, j, ""); all[len(all)-1].Seq != 10 {
+		t.Errorf("the next record is %d", all[len(all)-1].Seq)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, path, Options{}) // once more: nothing is chained anew
+	if again, err := j.Verify(ctx, rep.Head); err != nil || again.Original != 10 || again.From != rep.From {
+		t.Errorf("verified again: %+v, %v", again, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for script, seq := range map[string]int64{
+		"UPDATE records SET state = 'denied' WHERE seq = 4": 4, "DELETE FROM records WHERE seq = 6": 9, "DELETE FROM records WHERE seq = 9": 10, "DELETE FROM records WHERE seq = 10": 10,
+	} {
+		k := copied(t, path, -1)
+		tamper(t, k, script)
+		var chain *ChainError
+		if _, err := verifyFile(t, k); !errors.As(err, &chain) || chain.Seq != seq {
+			t.Errorf("%s: got %v, want record %d", script, err, seq)
+		}
 	}
 }
 

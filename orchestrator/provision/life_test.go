@@ -172,7 +172,7 @@ func (w *world) snap(sb orchestrator.Sandbox, names ...orchestrator.SnapshotName
 	for _, n := range names {
 		m.snaps = append(m.snaps, orchestrator.Snapshot{Name: n})
 		m.saved[n] = string(n)
-		m.generation = string(n)
+		m.generation, m.current = string(n), n
 	}
 }
 

@@ -43,6 +43,9 @@ type machine struct {
 	owner      orchestrator.SandboxID
 	running    bool
 	generation string
+	lock       string
+	current    orchestrator.SnapshotName // what the present state descends from
+	hostKey    string                    // "" = the one that was pinned
 	skew       time.Duration
 	snaps      []orchestrator.Snapshot
 	saved      map[orchestrator.SnapshotName]string // the generation in each
@@ -220,7 +223,7 @@ func (h hypervisor) Status(ctx context.Context, vm orchestrator.VMRef) (st orche
 		if m == nil {
 			return fmt.Errorf("%s: %w", vm, orchestrator.ErrNotFound)
 		}
-		st = orchestrator.VMStatus{Running: m.running, Owner: m.owner}
+		st = orchestrator.VMStatus{Running: m.running, Owner: m.owner, Lock: m.lock}
 		return nil
 	})
 	return st, err
@@ -237,7 +240,7 @@ func (s snapshots) Create(ctx context.Context, r orchestrator.SnapshotRequest) e
 			return err
 		}
 		m.snaps = append(m.snaps, orchestrator.Snapshot{Name: r.Name, Memory: r.Memory})
-		m.saved[r.Name] = m.generation
+		m.saved[r.Name], m.current = m.generation, r.Name
 		return nil
 	})
 }
@@ -251,7 +254,7 @@ func (s snapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest)
 		if last := m.snaps[len(m.snaps)-1].Name; s.w.latestOnly && last != r.Name {
 			return &orchestrator.NotLatestError{Name: r.Name, Newer: []orchestrator.SnapshotName{last}}
 		}
-		m.generation, m.running, m.skew = m.saved[r.Name], true, time.Hour
+		m.generation, m.running, m.skew, m.current = m.saved[r.Name], true, time.Hour, r.Name
 		return nil
 	})
 }
@@ -277,6 +280,9 @@ func (s snapshots) List(ctx context.Context, vm orchestrator.VMRef) (l []orchest
 			return fmt.Errorf("%s: %w", vm, orchestrator.ErrNotFound)
 		}
 		l = slices.Clone(m.snaps)
+		for i := range l {
+			l[i].Current = l[i].Name == m.current
+		}
 		return nil
 	})
 	return l, err
@@ -296,6 +302,9 @@ func (w *world) ask(ctx context.Context, op string, sb orchestrator.Sandbox, eff
 		m := w.vms[sb.VM.ID]
 		if m == nil || !m.running || m.owner != sb.ID {
 			return fmt.Errorf("guest of %s: %w", sb.Name, orchestrator.ErrUnavailable)
+		}
+		if m.hostKey != "" && m.hostKey != sb.HostKey {
+			return &orchestrator.HostKeyError{Host: sb.Name, Want: sb.HostKey, Got: m.hostKey}
 		}
 		effect(m)
 		f = orchestrator.GuestFacts{BootID: "boot", Generation: m.generation, Clock: w.now.Add(m.skew)}

@@ -66,6 +66,7 @@ type Client struct {
 var (
 	_ orchestrator.Executor = (*Client)(nil)
 	_ orchestrator.Guest    = (*Client)(nil)
+	_ orchestrator.Examiner = (*Client)(nil)
 )
 
 // New checks the configuration and returns a client. It dials nothing.

@@ -1,13 +1,14 @@
 // Package sshexec runs permitted commands in guests over SSH and keeps
-// savepoint's own hold of a guest. It implements orchestrator.Executor and
-// orchestrator.Guest and is the only importer of golang.org/x/crypto/ssh on
-// the product's side.
+// savepoint's own hold of a guest. It implements orchestrator.Executor, Guest
+// and Examiner and is the only importer of golang.org/x/crypto/ssh on the
+// product's side.
 //
 // # Overview
 //
 // One SSH connection per sandbox, as root, through one shared connection to
 // the jump host. Over it the client starts a helper in the guest: it sends the text
-// of helper.pl to the guest's perl and then speaks frames with it (package wire).
+// of helper.pl and examine.pl to the guest's perl and then speaks frames with it
+// (package wire).
 // A helper serves one command at a time and is kept for the next one, so a
 // command costs one round trip and no start of sshd's session process, and
 // nothing has to be installed in the guest or can be replaced there.
@@ -25,6 +26,43 @@
 // that only root can leave, then gives up root with all four ids and sets
 // no_new_privs, so sudo, su and every other setuid program are without power
 // for the agent. A command of root keeps its rights.
+//
+// # Sessions
+//
+// With ExecRequest.Capture the command's shell reports where it is and what it
+// exports when it ends. The command's text stays the one argument of bash -c:
+// BASH_ENV names an inherited descriptor, whose sealed text forgets BASH_ENV and
+// sets an EXIT trap, which writes on another descriptor: a memory file of fixed
+// size that the helper made, so that nothing blocks, has a name, or grows. No
+// program that the command starts has the variable or the descriptor. The helper
+// reads its own handle of it, after every process is gone. The report is what an
+// agent wrote and is judged as such: names that a request may not set are
+// dropped, and more than 64 KiB or 256 variables are no report. There is none
+// either when a signal or the deadline ended the shell, when it became another
+// program, when the command sets an EXIT trap of its own, or without bash.
+//
+// A command can find the trap with "trap -p", its descriptor 233 in
+// /proc/$$/fd, and a PIPESTATUS that is set from the beginning. set -v shows the
+// trap's text, BASH_XTRACEFD its commands, and a DEBUG trap that is there at the
+// end runs once more, its output unseen. Bash executes the last program of a
+// command in its own place; with a trap it cannot, so there is one process more,
+// and a program that dies of a signal there is exit 128+n with the shell's
+// message instead of Signal.
+//
+// Without Capture nothing of this is done for a command; the memory file is made
+// while the helper is idle. With it a shell takes about a sixth more processor
+// time (2 ms where it takes 14), and half as much again where it is the one
+// program that bash now starts in a process of its own (8 to 14 ms of 16). What
+// a transaction waits for beside that is unchanged: no round trip is added.
+//
+// # Health and manifests
+//
+// Health looks at /proc and asks for free space. Its sshd is one of root that
+// listens where the helper's own connection came in. Manifest is made by a
+// process of the lowest priority outside every command's control group. It goes
+// down by open handles, follows no link, leaves access times alone, and reads
+// content with coreutils' sha256sum, because perl-base has no Digest::SHA. It
+// lists some 40,000 paths a second, and digests a thousand small files in one.
 //
 // # Invariants
 //
@@ -48,6 +86,12 @@
 // kills every process that descends from it. Client.Hold says which of the
 // three it is ("cgroup", "freeze", "tree"). Before Linux 5.3 the end of a
 // command is noticed up to 20 ms late.
+//
+// A command of root can replace perl, bash and sha256sum. What a guest says of
+// itself after that is worth nothing; a rollback does not depend on it.
+//
+// A manifest does not see what is below 400 directories (an error), and takes
+// what it reads for one instant, though it is not.
 //
 // A command of root can move a process out of its group or ask systemd to
 // start one. Both survive the command; a machine or disk boundary covers them.

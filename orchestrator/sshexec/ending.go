@@ -15,6 +15,8 @@ type ending struct {
 	signal string // without SIG
 	gone   bool   // every process of the command is gone
 	reason string // why the helper ended it: "", "kill", "deadline"
+
+	session *orchestrator.Session
 }
 
 // endOf reads an exit frame. Its fields are the signal's number or 0, the exit
@@ -58,6 +60,9 @@ func refused(payload []byte) error {
 		r.class = orchestrator.ErrNotFound
 	case "denied":
 		r.class = orchestrator.ErrDenied
+	case "limit":
+		n, _ := strconv.Atoi(f[1])
+		r.class, r.text = &orchestrator.TooManyError{Limit: n}, (&orchestrator.TooManyError{Limit: n}).Error()
 	}
 	return r
 }

@@ -32,3 +32,9 @@ func ChangeHelper(t testing.TB, old, by string) {
 	helperText = strings.ReplaceAll(helperText, old, by)
 	t.Cleanup(func() { helperText = before })
 }
+
+// SessionOf and Entries read what a guest says.
+var (
+	SessionOf = sessionOf
+	Entries   = entries
+)

@@ -16,8 +16,8 @@ import (
 // ErrUnavailable: it did not before ctx ended; the text holds the last cause,
 // which is ErrDenied instead when that was a refused authentication.
 func (c *Client) Inspect(ctx context.Context, sb orchestrator.Sandbox) (orchestrator.GuestFacts, error) {
-	facts, _, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
-	return facts, err
+	a, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
+	return a.facts, err
 }
 
 // Mark implements orchestrator.Guest. The marker is on the guest's disk when
@@ -27,15 +27,15 @@ func (c *Client) Mark(ctx context.Context, sb orchestrator.Sandbox, generation s
 	if generation == "" || len(generation) > 256 || strings.ContainsAny(generation, "\n\x00") {
 		return orchestrator.GuestFacts{}, fmt.Errorf("mark sandbox %s: %w: generation %q is not one line of 1 to 256 bytes", sb.Name, orchestrator.ErrDenied, generation)
 	}
-	facts, _, err := c.ask(ctx, "mark sandbox", sb, wire.Mark, func() []byte { return []byte(generation) }, false)
-	return facts, err
+	a, err := c.ask(ctx, "mark sandbox", sb, wire.Mark, func() []byte { return []byte(generation) }, false)
+	return a.facts, err
 }
 
 // SetClock implements orchestrator.Guest. t is the time at the call: what
 // passes until the guest is reached is added.
 func (c *Client) SetClock(ctx context.Context, sb orchestrator.Sandbox, t time.Time) error {
 	called := time.Now()
-	_, _, err := c.ask(ctx, "set clock of sandbox", sb, wire.Clock, func() []byte {
+	_, err := c.ask(ctx, "set clock of sandbox", sb, wire.Clock, func() []byte {
 		now := t.Add(time.Since(called))
 		return []byte(strconv.FormatInt(now.Unix(), 10) + " " + strconv.Itoa(now.Nanosecond()))
 	}, false)
@@ -56,41 +56,60 @@ func (c *Client) Prepare(ctx context.Context, sb orchestrator.Sandbox, agentKeys
 			return fmt.Errorf("prepare sandbox %s: %w: a key for the agent: %v", sb.Name, orchestrator.ErrDenied, err)
 		}
 	}
-	_, _, err := c.ask(ctx, "prepare sandbox", sb, wire.Prepare, func() []byte { return wire.EncodeFields(agentKeys...) }, true)
+	_, err := c.ask(ctx, "prepare sandbox", sb, wire.Prepare, func() []byte { return wire.EncodeFields(agentKeys...) }, true)
 	return err
 }
 
 // Hold returns how the guest holds the processes of a command together:
 // "cgroup" or "freeze" (cgroup v2, nothing escapes), or "tree" (see Limits).
 func (c *Client) Hold(ctx context.Context, sb orchestrator.Sandbox) (string, error) {
-	_, hold, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
-	return hold, err
+	a, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
+	return a.hold, err
 }
 
-// ask sends one question as soon as the guest can be reached and waits for
-// the answer. Questions that are repeatable are asked again after a loss.
-func (c *Client) ask(ctx context.Context, what string, sb orchestrator.Sandbox, kind byte, payload func() []byte, repeatable bool) (orchestrator.GuestFacts, string, error) {
+// answer is what the helper says to a question.
+type answer struct {
+	facts    orchestrator.GuestFacts
+	hold     string
+	free     []orchestrator.Space
+	services map[string]bool
+}
+
+// ask sends one question and waits for the answer.
+func (c *Client) ask(ctx context.Context, what string, sb orchestrator.Sandbox, kind byte, payload func() []byte, repeatable bool) (a answer, err error) {
+	err = c.converse(ctx, what, sb, repeatable, func(s *session) (err error) {
+		a, err = s.ask(ctx, kind, payload())
+		return err
+	})
+	return a, err
+}
+
+// converse has one exchange with a helper as soon as the guest can be reached.
+// One that is repeatable is had again after a loss.
+func (c *Client) converse(ctx context.Context, what string, sb orchestrator.Sandbox, repeatable bool, exchange func(*session) error) error {
 	var last error
 	for {
 		g, s, err := c.session(ctx, sb)
 		if err == nil {
-			facts, hold, err := s.ask(ctx, kind, payload())
-			g.release(s, err == nil || isRefusal(err))
-			if err == nil || isRefusal(err) {
-				if err != nil {
-					err = fmt.Errorf("%s %s: %w", what, sb.Name, err)
-				}
-				return facts, hold, err
+			err = exchange(s)
+			var ended *cut
+			severed := errors.As(err, &ended)
+			g.release(s, err == nil || isRefusal(err) || severed)
+			if err == nil {
+				return nil
+			}
+			if isRefusal(err) {
+				return fmt.Errorf("%s %s: %w", what, sb.Name, err)
 			}
 			if !repeatable {
-				return facts, "", fmt.Errorf("%s %s: %w: %w", what, sb.Name, orchestrator.ErrUnknownOutcome, err)
+				return fmt.Errorf("%s %s: %w: %w", what, sb.Name, orchestrator.ErrUnknownOutcome, err)
 			}
 			last = err
 		} else if last == nil || ctx.Err() == nil {
 			last = err // an error that ctx itself made would hide the cause
 		}
 		if hopeless(last) {
-			return orchestrator.GuestFacts{}, "", unreached(what, sb, last)
+			return unreached(what, sb, last)
 		}
 		select {
 		case <-time.After(c.cfg.RetryInterval):
@@ -99,17 +118,17 @@ func (c *Client) ask(ctx context.Context, what string, sb orchestrator.Sandbox, 
 			if !errors.Is(err, ctx.Err()) {
 				err = fmt.Errorf("%w (%w)", err, ctx.Err())
 			}
-			return orchestrator.GuestFacts{}, "", err
+			return err
 		}
 	}
 }
 
 // ask asks the helper and waits. After any error but a refusal the question
 // may have reached it, and the session is of no more use.
-func (s *session) ask(ctx context.Context, kind byte, payload []byte) (facts orchestrator.GuestFacts, hold string, err error) {
+func (s *session) ask(ctx context.Context, kind byte, payload []byte) (a answer, err error) {
 	began := time.Now()
 	if err := s.send(kind, payload); err != nil {
-		return facts, "", err
+		return a, err
 	}
 	var f wire.Frame
 	ok := false
@@ -117,27 +136,29 @@ func (s *session) ask(ctx context.Context, kind byte, payload []byte) (facts orc
 	case f, ok = <-s.in:
 	case <-s.dead:
 	case <-s.link.done:
-		return facts, "", fmt.Errorf("connection lost: %w", s.link.err)
+		return a, fmt.Errorf("connection lost: %w", s.link.err)
 	case <-ctx.Done():
-		return facts, "", ctx.Err()
+		return a, ctx.Err()
 	}
 	if !ok {
-		return facts, "", errors.New("the helper in the guest ended: " + s.stderr.String())
+		return a, errors.New("the helper in the guest ended: " + s.stderr.String())
 	}
 	if f.Kind == wire.Refusal {
-		return facts, "", refused(f.Payload)
+		return a, refused(f.Payload)
 	}
 	fields, err := wire.DecodeFields(f.Payload)
-	if err != nil || f.Kind != wire.Answer || len(fields) != 5 {
-		return facts, "", errors.New("the helper's answer is not readable")
+	if err != nil || f.Kind != wire.Answer || len(fields) < 5 || a.more(fields[5:]) != nil {
+		return a, errors.New("the helper's answer is not readable")
 	}
 	sec, err1 := strconv.ParseInt(fields[2], 10, 64)
 	nano, err2 := strconv.ParseInt(fields[3], 10, 64)
 	if err1 != nil || err2 != nil {
-		return facts, "", errors.New("the guest's clock is not readable")
+		return a, errors.New("the guest's clock is not readable")
 	}
-	return orchestrator.GuestFacts{
+	a.facts = orchestrator.GuestFacts{
 		BootID: fields[0], Generation: fields[1],
 		Clock: time.Unix(sec, nano), RoundTrip: time.Since(began),
-	}, fields[4], nil
+	}
+	a.hold = fields[4]
+	return a, nil
 }

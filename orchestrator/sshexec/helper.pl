@@ -1,4 +1,4 @@
-# savepoint's helper in the guest. The orchestrator sends this text over a root
+# savepoint's helper in the guest; examine.pl is the second half of it. The orchestrator sends this text over a root
 # SSH session and talks to it in frames (see package wire). It needs nothing but
 # perl-base and bash, which every Debian system has, and writes no program to
 # the guest's disk, so nothing in the guest can replace it.
@@ -12,15 +12,20 @@ use Config;
 # every newer architecture shares.
 my %nr = $Config{archname} =~ /^x86_64/
   ? (fsync => 74, prctl => 157, setgroups => 116, setresgid => 119, setresuid => 117,
-     setsid => 112, gettime => 228, settime => 227, sync => 162, pidfd => 434)
+     setsid => 112, close => 3, gettime => 228, settime => 227, sync => 162, pidfd => 434, closefrom => 436,
+     memfd => 319, dup3 => 292, statfs => 137, statx => 332, getdents => 217, lgetxattr => 192,
+     llistxattr => 195, ioprio => 251)
   : $Config{archname} =~ /^(aarch64|riscv64|loongarch64)/
   ? (fsync => 82, prctl => 167, setgroups => 159, setresgid => 149, setresuid => 147,
-     setsid => 157, gettime => 113, settime => 112, sync => 81, pidfd => 434)
+     setsid => 157, close => 57, gettime => 113, settime => 112, sync => 81, pidfd => 434, closefrom => 436,
+     memfd => 279, dup3 => 24, statfs => 43, statx => 291, getdents => 61, lgetxattr => 9,
+     llistxattr => 12, ioprio => 30)
   : die "helper: architecture $Config{archname} is not supported\n";
 
 my $state = '/var/lib/savepoint';
 my ($ibuf, $obuf) = ('', '');
 my ($run, $spare, $serial, $quit) = (undef, undef, 0, 0);
+my ($walk, $tap);      # the manifest being made; the text of session capture
 my ($base, $mode) = ('', 'tree');
 my $beat = 30;         # seconds of silence before a sign of life
 my $backlog = 262144;  # bytes waiting for the network before a command is throttled
@@ -145,6 +150,14 @@ sub reap {
 
 # --- Running ------------------------------------------------------------------
 
+# login is the environment that every command begins with.
+sub login {
+  my ($user, $home, $shell) = @_;
+  (HOME => $home, USER => $user, LOGNAME => $user, SHELL => $shell, LANG => 'C.UTF-8',
+    PATH => $user eq 'root' ? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+                            : '/usr/local/bin:/usr/bin:/bin');
+}
+
 # fork_ahead makes the process that will become the next command: forked, alone
 # in its control group, waiting for its order. It is made while nobody waits,
 # because joining a control group may take the kernel tens of milliseconds.
@@ -155,6 +168,7 @@ sub fork_ahead {
   pipe $p{out}, my $out or return;
   pipe $p{err}, my $err or return;
   pipe $p{news}, my $news or return;
+  $p{pad} = pad();
   if ($base ne '') {
     $p{leaf} = "$base/$$-" . ++$serial;
     mkdir $p{leaf}, 0755 or return;
@@ -162,7 +176,7 @@ sub fork_ahead {
   $p{pid} = fork // do { my $e = $!; rmdir $p{leaf}; $! = $e; return };
   if ($p{pid} == 0) {
     close $p{$_} for qw(order in out err news);
-    my $why = eval { become($p{leaf}, $order, $in, $out, $err); 0 } // cause($@);
+    my $why = eval { become($p{leaf}, $order, $in, $out, $err, $p{pad}); 0 } // cause($@);
     syswrite $news, $why;
     exit 97;
   }
@@ -173,7 +187,7 @@ sub fork_ahead {
 # become turns the forked process into the command. It returns only by dying,
 # with "class\0text"; a successful exec closes the news pipe without a word.
 sub become {
-  my ($leaf, $order, $in, $out, $err) = @_;
+  my ($leaf, $order, $in, $out, $err, $pad) = @_;
   $SIG{$_} = 'DEFAULT' for qw(PIPE TERM HUP INT);
   call('setsid');
   $leaf eq '' or put("$leaf/cgroup.procs", '0') or die "unavailable\0join control group: $!";
@@ -181,19 +195,18 @@ sub become {
   my $text = '';
   while (1) { my $n = sysread $order, $text, 65536, length $text; last unless $n }
   exit 0 if $text eq '';
-  my ($user, $dir, undef, $stdin, $command, @env) = unpack '(N/a*)*', $text;
+  my ($user, $dir, undef, $stdin, $capture, $command, @env) = unpack '(N/a*)*', $text;
   $stdin ? open(STDIN, '<&', $in) : open(STDIN, '<', '/dev/null') or die "unavailable\0open stdin: $!";
   open STDOUT, '>&', $out or die "unavailable\0open stdout: $!";
   open STDERR, '>&', $err or die "unavailable\0open stderr: $!";
   my ($home, $shell) = drop($user);
   umask 022;
-  %ENV = (HOME => $home, USER => $user, LOGNAME => $user, SHELL => $shell, LANG => 'C.UTF-8',
-    PATH => $user eq 'root' ? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-                            : '/usr/local/bin:/usr/bin:/bin');
+  %ENV = login($user, $home, $shell);
   for (@env) { my ($k, $v) = split /=/, $_, 2; $ENV{$k} = $v }
   $dir = -d $home ? $home : '/' if $dir eq '';
   chdir $dir or die(($!{ENOENT} || $!{ENOTDIR} ? 'missing' : 'denied') . "\0working directory $dir: $!");
   my @shell = -x '/bin/bash' ? ('/bin/bash', 'bash', '--norc') : ('/bin/sh', 'sh');
+  tapped($pad) if $capture && @shell > 2;
   exec { shift @shell } @shell, '-c', $command;
   die(($!{E2BIG} ? 'denied' : 'unavailable') . "\0exec: $!");
 }
@@ -245,7 +258,7 @@ sub discard {
 
 sub start {
   my $text = shift;
-  my (undef, undef, $millis, $stdin) = unpack '(N/a*)*', $text;
+  my ($user, undef, $millis, $stdin, $capture) = unpack '(N/a*)*', $text;
   my $p = $spare;
   $spare = undef;
   unless ($p && order($p, $text)) { # none, or somebody ended it while it waited
@@ -261,6 +274,7 @@ sub start {
     return frame('!', split /\0/, $news, 2);
   }
   close delete $p->{in} unless $stdin;
+  $p->{capture} = $user if $capture;
   my $fd = call('pidfd', $p->{pid}, 0);
   if ($fd >= 0) { open $p->{pidfd}, '<&=', $fd }
   $p->{until} = mono() + $millis / 1000 if $millis;
@@ -298,6 +312,7 @@ sub stop {
 
 sub finish {
   my $s = $run->{status};
+  report($run->{pad}, $run->{capture}) if $run->{capture} && $run->{gone} && !($s & 127);
   frame('X', $s & 127, $s >> 8, $run->{gone}, $run->{reason}, $run->{left});
   close $_ for grep { defined } @$run{qw(in out err)};
   $run = undef;
@@ -320,7 +335,7 @@ sub feed {
 sub facts {
   my $boot = slurp('/proc/sys/kernel/random/boot_id') // '';
   chomp $boot;
-  frame('G', $boot, slurp("$state/generation") // '', clock(0), $mode);
+  frame('G', $boot, slurp("$state/generation") // '', clock(0), $mode, @_);
 }
 
 # durable writes a small file so that it is whole or absent after a power cut.
@@ -380,10 +395,10 @@ sub prepare {
 
 sub answer {
   my ($type, $p) = @_;
-  if ($type eq 'R') { $run ? frame('!', 'unavailable', 'a command is running') : start($p) }
+  if ($type eq 'R') { $run || $walk ? frame('!', 'unavailable', 'a command is running') : start($p) }
   elsif ($type eq 'I') { if ($run && $run->{in}) { $run->{input} .= $p } elsif ($run) { raw('A', pack 'N', length $p) } }
   elsif ($type eq 'Z') { if ($run && $run->{in}) { $run->{end} = 1; feed() if $run->{input} eq '' } }
-  elsif ($type eq 'K') { stop('kill') }
+  elsif ($type eq 'K') { stop('kill'); cut_walk() }
   elsif ($type eq 'F') { facts() }
   elsif ($type eq 'M') { attempt(sub { durable("$state/generation", $p); facts() }) }
   elsif ($type eq 'C') {
@@ -393,6 +408,8 @@ sub answer {
       facts();
     });
   }
+  elsif ($type eq 'V') { attempt(sub { facts(health()) }) }
+  elsif ($type eq 'L') { $run || $walk ? frame('!', 'unavailable', 'a command is running') : attempt(sub { walk($p) }) }
   elsif ($type eq 'P') { attempt(sub { prepare(unpack '(N/a*)*', $p); facts() }) }
 }
 
@@ -403,6 +420,8 @@ $SIG{PIPE} = 'IGNORE';
 $SIG{TERM} = $SIG{HUP} = $SIG{INT} = sub { $quit = 1 };
 chdir '/';
 umask 022;
+# Nobody left us more than three handles; the capture counts on it.
+call('closefrom', 3, 0x7fffffff, 0) == 0 or do { call('close', $_) for 3 .. 255 };
 # The network moves to handles of its own, so that no tool started here can
 # write into the frames; closing on exec, so that no command can either.
 open my $from, '<&', \*STDIN or die "stdin: $!";
@@ -411,6 +430,7 @@ open STDIN, '<', '/dev/null';
 open STDOUT, '>&', \*STDERR;
 put('/proc/self/oom_score_adj', '-900');
 find_base();
+$tap = tap();
 nonblocking($net);
 $obuf = "\0savepoint-1\0";
 frame('H', $mode);
@@ -446,6 +466,7 @@ until ($quit) {
       if ($rest <= 0) { stop('deadline'); $run->{until} = 0 } elsif ($rest < $wait) { $wait = $rest }
     }
   }
+  vec($r, fileno $walk->{out}, 1) = 1 if $walk && length $obuf < $backlog;
   my $n = select $r, $w, undef, $wait;
   if ($n == 0) {
     raw('H', '') if $wait == $beat;
@@ -455,6 +476,7 @@ until ($quit) {
     my $got = sysread $from, $ibuf, 65536, length $ibuf;
     last if defined $got ? $got == 0 : !$!{EAGAIN} && !$!{EINTR};
   }
+  relay() if $walk && vec $r, fileno $walk->{out}, 1;
   next unless $run;
   feed() if $run->{in} && length $run->{input} && vec $w, fileno $run->{in}, 1;
   for my $s ([out => 'O'], [err => 'E']) {
@@ -468,5 +490,6 @@ until ($quit) {
 
 # The orchestrator is gone: nothing of its command may stay.
 if ($run && !$run->{over}) { stop('lost'); waitpid $run->{pid}, 0; @$run{'status', 'exited'} = (0, 1); collect() }
+if ($walk) { cut_walk(); waitpid $walk->{pid}, 0 }
 discard($spare) if $spare;
 exit 0;

@@ -55,3 +55,40 @@ func overhead(t *testing.T, c *sshexec.Client, sb orchestrator.Sandbox, rounds i
 		t.Errorf("ratio %.2f, want at most 1.05", ratio)
 	}
 }
+
+// TestCaptureOverhead says what the report of a session costs. A bare exec
+// before each turn gives the helper its time to fork ahead.
+func TestCaptureOverhead(t *testing.T) {
+	c, sb := realGuest(t)
+	captureOverhead(t, c, sb, 40)
+}
+
+func captureOverhead(t *testing.T, c *sshexec.Client, sb orchestrator.Sandbox, rounds int) {
+	t.Helper()
+	conn, err := c.Transport(t.Context(), sb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := map[bool][]time.Duration{}
+	for i := range 2 * rounds {
+		s, err := conn.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Output("ls /etc"); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		capture := i%2 == 1
+		began := time.Now()
+		res, err := c.Run(t.Context(), sb, permit("ls /etc", policy.Agent), orchestrator.ExecRequest{Capture: capture})
+		took[capture] = append(took[capture], time.Since(began))
+		if err != nil || (res.Session != nil) != capture {
+			t.Fatalf("got %+v, %v", res, err)
+		}
+	}
+	slices.Sort(took[false])
+	slices.Sort(took[true])
+	t.Logf("without %s, with the session's report %s (tenth percentile); %s, %s (median)",
+		took[false][rounds/10], took[true][rounds/10], took[false][rounds/2], took[true][rounds/2])
+}

@@ -150,7 +150,7 @@ func TestQEMU(t *testing.T) {
 		}
 		return conformance.ExecutorUnderTest{Executor: r, Guest: r, Sandbox: r.sb, Permit: permit,
 			Other: netip.MustParseAddr("10.9.0.77"), OtherKey: otherKey(t)}
-	}, conformance.ExecutorCaps{Signals: true, Clock: true, Parallel: 2, Slack: time.Second})
+	}, conformance.ExecutorCaps{Signals: true, Clock: true, Agent: true, Parallel: 2, Slack: time.Second})
 }
 
 // TestQEMURollback: a machine that returns to its saved memory holds the old

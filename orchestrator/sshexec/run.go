@@ -48,8 +48,8 @@ func (c *Client) Run(ctx context.Context, sb orchestrator.Sandbox, p policy.Perm
 }
 
 // runOrder builds the payload of a run frame. Its fields are the account, the
-// directory, the guest's own deadline in milliseconds, "1" for a stdin, the
-// command, and one NAME=VALUE each for the environment.
+// directory, the guest's own deadline in milliseconds, "1" for a stdin, "1" to
+// report the session, the command, and one NAME=VALUE each for the environment.
 func runOrder(p policy.Permit, r orchestrator.ExecRequest) ([]byte, error) {
 	if !p.Valid() {
 		return nil, errors.New("no permit of the policy")
@@ -68,7 +68,11 @@ func runOrder(p policy.Permit, r orchestrator.ExecRequest) ([]byte, error) {
 	if r.Stdin != nil {
 		stdin = "1"
 	}
-	fields := []string{string(p.User()), r.Dir, strconv.FormatInt(millis, 10), stdin, p.Command()}
+	capture := ""
+	if r.Capture {
+		capture = "1"
+	}
+	fields := []string{string(p.User()), r.Dir, strconv.FormatInt(millis, 10), stdin, capture, p.Command()}
 	for k, v := range r.Env {
 		if err := checkName(k); err != nil {
 			return nil, err
@@ -194,6 +198,7 @@ func (s *session) run(ctx context.Context, cfg Config, order []byte, r orchestra
 		Stdout: out.kept, Stderr: errs.kept, StdoutBytes: out.total, StderrBytes: errs.total,
 		Truncated: out.total > limit || errs.total > limit,
 		Duration:  cfg.Now().Sub(began),
+		Session:   end.session,
 	}
 	if err != nil {
 		return res, no != nil, err
@@ -213,6 +218,7 @@ func (s *session) run(ctx context.Context, cfg Config, order []byte, r orchestra
 // collect reads the helper's frames until the command's end.
 func (t *turn) collect(out, errs *capture) (end ending, err error) {
 	end.code = -1
+	var session *orchestrator.Session
 	for {
 		var f wire.Frame
 		ok := false
@@ -235,8 +241,13 @@ func (t *turn) collect(out, errs *capture) (end ending, err error) {
 			}
 		case wire.Refusal:
 			return end, refused(f.Payload)
+		case wire.Session:
+			session = sessionOf(f.Payload)
 		case wire.Exit:
-			return endOf(f.Payload)
+			if end, err = endOf(f.Payload); err == nil && end.reason == "" && end.signal == "" {
+				end.session = session
+			}
+			return end, err
 		}
 	}
 }

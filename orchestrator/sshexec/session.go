@@ -16,7 +16,12 @@ import (
 )
 
 //go:embed helper.pl
-var helperText string
+var helperLoop string
+
+//go:embed examine.pl
+var helperRest string
+
+var helperText = helperLoop + helperRest
 
 // HelperCommand is the one command line that ever reaches a guest's shell. It
 // holds no data but the length of the helper's text, which follows on stdin.

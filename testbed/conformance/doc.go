@@ -11,13 +11,14 @@
 //
 //	conformance.Snapshotter(t, factory, caps)
 //	conformance.Hypervisor(t, factory, caps)
-//	conformance.Executor(t, factory, caps)
+//	conformance.Executor(t, factory, caps) // and Guest and Examiner
+//	conformance.Journal(t, factory)        // and what it may offer besides
 //
 // # Invariants
 //
 //   - A suite uses only the port, and the subject's own way of writing and
 //     reading a guest's state.
-//   - A suite asserts what the comments in orchestrator/ports.go promise and
+//   - A suite asserts what the comments in ports.go and guestports.go promise and
 //     nothing else, so that a simulated and a real cluster can both pass.
 //   - Subjects are independent; subtests may run in any order.
 //

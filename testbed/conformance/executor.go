@@ -35,8 +35,10 @@ type ExecutorUnderTest struct {
 type ExecutorCaps struct {
 	// Clock is true where the guest's clock may be set.
 	Clock bool
-	// Signals is true where a command can send its own shell a signal.
+	// Signals is true for a real guest: bash, signals, every kind of file.
 	Signals bool
+	// Agent is true where QEMU's guest agent runs.
+	Agent bool
 	// Parallel is how many commands that keep the guest busy may run at once.
 	Parallel int
 	// Slack is how long the guest may take for a command that does nothing.
@@ -56,7 +58,8 @@ func Executor(t *testing.T, factory func(t *testing.T) ExecutorUnderTest, caps E
 		{"deadline ends everything F99", s.deadline}, {"deadline keeps the output", s.deadlineOutput}, {"context ends everything", s.cancelled},
 		{"leftovers end with the command F05", s.leftovers}, {"lost connection F98", s.lost},
 		{"side by side", s.sideBySide}, {"marker and facts F23", s.marker}, {"clock F94", s.clock},
-		{"pinned host key", s.hostKey},
+		{"pinned host key", s.hostKey}, {"session", s.sessions}, {"session unnoticed", s.unnoticed}, {"health", s.health},
+		{"manifest", s.manifest}, {"manifest changes", s.manifestChanges}, {"manifest bounds", s.manifestBounds},
 	} {
 		t.Run(c.name, c.run)
 	}

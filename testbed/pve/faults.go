@@ -40,7 +40,8 @@ type Fault struct {
 //	qmstart        start
 //	qmshutdown     shutdown
 //	qmstop         stop
-//	qmsnapshot     prepared (lock, section, memory's volume), disks, commit (all is taken)
+//	qmsnapshot     allocated (memory's volume, which nothing refers to yet), prepared (lock,
+//	               section), disks, commit (all is taken)
 //	qmdelsnapshot  marked (lock and state are set), disk (after each)
 //	qmrollback     stop, locked, disk (after each), restored (the configuration is), start
 //	qmsuspend      saving

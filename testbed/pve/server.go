@@ -38,6 +38,7 @@ type Server struct {
 	volumes map[string]volume
 	pools   map[string]*pool
 	stats   resourceStats
+	guards  guards
 }
 
 // New makes a server from what its directory holds. Tasks that ran when the

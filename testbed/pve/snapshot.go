@@ -101,6 +101,9 @@ func (s *Server) prepareSnapshot(w *task.Worker, vmid int, name, description str
 			if err != nil {
 				return err
 			}
+			if err := w.Step("allocated"); err != nil {
+				return err
+			}
 			snap["vmstate"] = v.ID
 			s.noteRunning(snap)
 		}

@@ -115,6 +115,9 @@ func readStatus(c *call) (any, error) {
 	}
 	out := c.s.vmStatus(c.vmid(), f, true)
 	out["ha"] = map[string]any{"managed": 0}
+	if state := c.s.haState(c.vmid()); state != "" {
+		out["ha"] = map[string]any{"managed": 1, "state": state}
+	}
 	if c.s.vmOpts.agent(f.conf.main)["enabled"] == "1" {
 		out["agent"] = 1
 	}
@@ -157,6 +160,9 @@ func (s *Server) vmResource(vmid int) map[string]any {
 	}
 	if p := s.poolOf(vmid); p != "" {
 		out["pool"] = p
+	}
+	if state := s.haState(vmid); state != "" {
+		out["hastate"] = state
 	}
 	if s.cfg.ResourceLag <= 0 {
 		s.addFigures(out, vmid, f)

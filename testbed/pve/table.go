@@ -44,10 +44,11 @@ func accessTable() []route {
 
 func clusterTable() []route {
 	return []route{
-		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "resources", "status", "tasks")},
+		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "replication", "resources", "status", "tasks")},
 		{method: "GET", path: "/cluster/nextid", perm: users, handler: nextID, params: params{
 			schema.Int("vmid").Opt().Fmt("pve-vmid").Range(100, 999999999),
 		}},
+		{method: "GET", path: "/cluster/replication", perm: users, handler: listReplication},
 		{method: "GET", path: "/cluster/resources", perm: users, handler: resources, params: params{
 			schema.Str("type").Opt().OneOf("vm", "storage", "node", "sdn"),
 		}},

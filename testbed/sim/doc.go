@@ -30,9 +30,11 @@
 //
 // Processes are not part of saved memory: they are gone after a resume.
 // Only the boot disk holds files; further disks are sizes. There are no
-// signals but the end of a group, no network inside a guest, no process
+// signals but the end of a group, no extended attributes, no mounts and so one
+// file system, whose inode numbers and change times are counters, no network inside a guest, no process
 // substitution, no sudo, no unsynced data that a power cut could lose.
 // Programs know the options that stories use and refuse others with exit
 // status 2; an unknown program is exit status 127. Nothing survives this
-// process.
+// process. The session of a command whose subshell becomes another program or
+// sets an EXIT trap is not reported, unlike bash's.
 package sim

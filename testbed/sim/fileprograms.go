@@ -343,7 +343,7 @@ func runChmod(_ context.Context, p *proc, args []string) int {
 		}
 		rest := append(append([]string{}, args[1:i]...), args[i+1:]...)
 		if m, err := strconv.ParseUint(args[i], 8, 12); err == nil {
-			return p.attributes("chmod", rest, func(n *node) { n.mode = n.mode.Type() | fs.FileMode(m)&fs.ModePerm })
+			return p.attributes("chmod", rest, func(n *node) { n.mode = n.mode.Type() | fromUnix(uint32(m)) })
 		}
 		var bits fs.FileMode
 		for _, op := range []string{"+", "-"} {
@@ -443,7 +443,7 @@ func runDf(_ context.Context, p *proc, args []string) int {
 	if !ok {
 		return 2
 	}
-	const size = 1 << 20 // KiB
+	const size = diskKiB
 	used := p.g.tree.used() / 1024
 	if has(flags, "output") {
 		fmt.Fprintf(p.out, "Avail\n%d\n", size-used)

@@ -53,6 +53,7 @@ type guest struct {
 	jobs   map[int]*job // of the guest agent
 	files  map[int]*agentFile
 	next   int
+	killed map[string]bool // daemons, until the next boot
 }
 
 // start begins the machine's life, which ends with stop and not with ctx.

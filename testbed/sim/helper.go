@@ -70,7 +70,7 @@ func (h *helper) fields(kind byte, fields ...string) { h.send(kind, wire.EncodeF
 
 func (h *helper) refuse(class, text string) { h.fields(wire.Refusal, class, text) }
 
-func (h *helper) facts(err error) {
+func (h *helper) facts(err error, more ...string) {
 	if err != nil {
 		h.refuse("unavailable", err.Error())
 		return
@@ -81,7 +81,7 @@ func (h *helper) facts(err error) {
 	boot := g.bootID
 	g.mu.Unlock()
 	now := g.now()
-	h.fields(wire.Answer, boot, gen, strconv.FormatInt(now.Unix(), 10), strconv.Itoa(now.Nanosecond()), "cgroup")
+	h.fields(wire.Answer, append([]string{boot, gen, strconv.FormatInt(now.Unix(), 10), strconv.Itoa(now.Nanosecond()), "cgroup"}, more...)...)
 }
 
 func (h *helper) answer(f wire.Frame) {
@@ -92,6 +92,10 @@ func (h *helper) answer(f wire.Frame) {
 		h.run(f.Payload)
 	case wire.Facts:
 		h.facts(nil)
+	case wire.Health:
+		h.facts(nil, g.health()...)
+	case wire.List:
+		h.list(f.Payload)
 	case wire.Mark:
 		err := g.tree.mkdir(rootUser, generationDir, 0o755, g.now())
 		if err == nil || isExist(err) {
@@ -147,7 +151,7 @@ const maxArgument = 128 << 10
 // run runs one command and returns after its group has ended.
 func (h *helper) run(payload []byte) {
 	f, err := wire.DecodeFields(payload)
-	if err != nil || len(f) < 5 {
+	if err != nil || len(f) < 6 {
 		h.refuse("unavailable", "malformed order")
 		return
 	}
@@ -175,7 +179,8 @@ func (h *helper) run(payload []byte) {
 		h.refuse("unavailable", "exec: "+errno(err))
 		return
 	}
-	if len(f[4]) >= maxArgument {
+	command := f[5]
+	if len(command) >= maxArgument {
 		h.refuse("denied", "exec: Argument list too long")
 		return
 	}
@@ -194,7 +199,10 @@ func (h *helper) run(payload []byte) {
 	h.fields(wire.Started, "1")
 	end := make(chan int, 1)
 	p := &proc{g: h.g, grp: grp, who: w, dir: dir, in: in, out: &output{h, grp, wire.Stdout}, err: &output{h, grp, wire.Stderr}}
-	go func() { end <- p.shell(grp.ctx, environment(w, f[5:]), f[4], nil) }()
+	if f[4] != "" {
+		p.report = &report{}
+	}
+	go func() { end <- p.shell(grp.ctx, environment(w, f[6:]), command, nil) }()
 	stdin := newFeeder(h, feed)
 	code, reason := h.wait(grp, stdin, end, f[2])
 	stdin.close()
@@ -205,6 +213,9 @@ func (h *helper) run(payload []byte) {
 	if reason != "" {
 		h.fields(wire.Exit, "9", "0", "1", reason, left)
 	} else {
+		if s := p.report.fields(environment(w, nil)); s != nil {
+			h.fields(wire.Session, s...)
+		}
 		h.fields(wire.Exit, "0", strconv.Itoa(code), "1", "", left)
 	}
 }

@@ -29,6 +29,8 @@ type proc struct {
 	err io.Writer
 
 	depth int // of shells in shells
+
+	report *report // of the session, for the command's own shell
 }
 
 // environment is what helper.pl gives a command.
@@ -83,6 +85,7 @@ func (p *proc) shell(ctx context.Context, env []string, text string, args []stri
 			if p.grp.ctx.Err() != nil {
 				return nil, errKilled
 			}
+			p.report.watch(args)
 			if args[0] == "printf" { // the built-in one is not binary-safe
 				args = append([]string{"/usr/bin/printf"}, args[1:]...)
 			}
@@ -97,6 +100,7 @@ func (p *proc) shell(ctx context.Context, env []string, text string, args []stri
 	p.grp.busy.Add(1)
 	defer p.grp.busy.Add(-1)
 	err = r.Run(ctx, prog)
+	p.report.take(r)
 	var status interp.ExitStatus
 	switch {
 	case err == nil:
@@ -166,6 +170,7 @@ func (p *proc) exec(ctx context.Context, args []string) int {
 	}
 	sub := *p
 	sub.depth++
+	sub.report = nil
 	return sub.shell(ctx, p.exported(), text, args[1:])
 }
 

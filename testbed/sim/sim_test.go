@@ -100,7 +100,7 @@ func TestConformance(t *testing.T) {
 		}
 		return conformance.ExecutorUnderTest{Executor: w.client, Guest: w.client, Sandbox: sb, Permit: permit,
 			Other: netip.MustParseAddr("10.9.0.250"), OtherKey: other.AuthorizedKey()}
-	}, conformance.ExecutorCaps{Clock: true, Parallel: 8, Slack: 20 * time.Millisecond})
+	}, conformance.ExecutorCaps{Clock: true, Agent: true, Parallel: 8, Slack: 20 * time.Millisecond})
 }
 
 func execFor(d time.Duration) orchestrator.ExecRequest { return orchestrator.ExecRequest{Timeout: d} }

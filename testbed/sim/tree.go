@@ -19,19 +19,24 @@ type node struct {
 	uid   int
 	mtime time.Time
 	data  string // content of a file, target of a link
+
+	// What a manifest without digests needs: numbers that no program can set.
+	inode  int64 // of when the name was made; 0 on the standard disk
+	change int64 // of the last change
 }
 
 // tree is a file system: clean absolute paths to nodes.
 type tree struct {
-	mu    sync.RWMutex
-	nodes map[string]node
+	mu      sync.RWMutex
+	nodes   map[string]node
+	changes int64 // counts them
 }
 
 // snapshot returns an independent copy.
 func (t *tree) snapshot() *tree {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return &tree{nodes: maps.Clone(t.nodes)}
+	return &tree{nodes: maps.Clone(t.nodes), changes: t.changes}
 }
 
 func (t *tree) used() (n int64) {
@@ -205,6 +210,11 @@ func (t *tree) put(w who, name string, follow bool, edit func(old node, ok bool)
 	n, err := edit(old, ok)
 	if err != nil {
 		return fault("open", name, err)
+	}
+	t.changes++
+	n.change = t.changes
+	if !ok {
+		n.inode = t.changes
 	}
 	t.nodes[p] = n
 	return nil

@@ -13,8 +13,11 @@
 //
 // # Invariants
 //
-// One order at a time: a Run is over with Exit or Refusal, a question with
-// Answer or Refusal, and nothing of it is sent afterwards by either side.
+// One order at a time: a Run is over with Exit or Refusal, a List with Done or
+// Refusal, another question with Answer or Refusal, and nothing of it is sent
+// afterwards by the helper. Of the client only a Kill may come later.
+//
+// Fields are bytes: paths and variables need not be UTF-8.
 //
 // # Limits
 //

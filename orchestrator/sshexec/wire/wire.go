@@ -11,13 +11,14 @@ import (
 // What the client sends.
 const (
 	// Run starts a command. Fields: account, directory ("" = home), the
-	// guest's own deadline in ms ("0" = none), "1" for a stdin, the command's
-	// text, then NAME=VALUE for each added variable.
+	// guest's own deadline in ms ("0" = none), "1" for a stdin, "1" to report
+	// the session, the command's text, then NAME=VALUE for each added variable.
 	Run = 'R'
 	// Stdin is bytes for the command; EOF ends them.
 	Stdin = 'I'
 	EOF   = 'Z'
-	// Kill ends the command and all it started; without one it means nothing.
+	// Kill ends the command and all it started, or the listing; without one it
+	// means nothing.
 	Kill = 'K'
 	// Mark writes the generation marker: its text.
 	Mark = 'M'
@@ -27,6 +28,11 @@ const (
 	Clock = 'C'
 	// Prepare makes a fresh guest fit. Fields: authorized_keys lines of agent.
 	Prepare = 'P'
+	// Health asks for Facts and more.
+	Health = 'V'
+	// List asks for a manifest. Fields: the most entries, "1" for digests of
+	// content, then the roots.
+	List = 'L'
 )
 
 // What the helper sends.
@@ -45,11 +51,25 @@ const (
 	// signal or "0", exit code, "1" if all is gone, the reason ("", "kill",
 	// "deadline"), "1" if something was left over and had to be ended.
 	Exit = 'X'
+	// Session comes before Exit if the command's shell reported one. Fields:
+	// directory, then NAME=VALUE for each exported variable that is other than
+	// at a command's begin.
+	Session = 'N'
 	// Answer: fields boot id, generation, seconds and nanoseconds of the
-	// clock, how commands are held together.
+	// clock, how commands are held together. To Health then, in any order:
+	// "space", directory, free and all bytes, free and all inodes; "service",
+	// name, "1" if it runs.
 	Answer = 'G'
+	// Entries are part of a manifest. Six fields each: path; numbers; target of
+	// a link; sha256 in hexadecimal or ""; "", "absent", "vanished" or a
+	// problem; extended attributes. The numbers are mode, uid, gid, size, mtime
+	// in seconds, its nanoseconds, inode, ctime, its nanoseconds, flags,
+	// MAJOR:MINOR of a device, "1" for another file system; "" if unknown.
+	Entries = 'T'
+	// Done ends a List: one field, how many entries there were.
+	Done = 'D'
 	// Refusal: nothing was done. Fields: class ("missing", "denied",
-	// "unavailable"), text.
+	// "unavailable", "limit"), text.
 	Refusal = '!'
 )
 

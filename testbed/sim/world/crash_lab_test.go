@@ -1,0 +1,289 @@
+package world_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"savepoint/orchestrator"
+	"savepoint/testbed/sim"
+	"savepoint/testbed/sim/world"
+)
+
+// lab is a cluster, its journal, and the orchestrator process of the moment.
+type lab struct {
+	c     *world.Cluster
+	disk  *sim.Journal
+	boxes []orchestrator.Sandbox
+	check *world.Checker
+	sc    scenario
+	p     *world.Process
+	e     *orchestrator.Engine
+	told  map[orchestrator.TxID]orchestrator.State
+	found []world.Finding
+	log   func(string)
+	n     int // processes so far
+	// faults, when not nil, are for every process that boot starts.
+	faults *world.Faults
+	skew   time.Duration
+	old    int64 // transactions of processes up to this one were compared and are final
+}
+
+// recent is the journal without what was compared before.
+func (l *lab) recent() orchestrator.Journal { return recent{l.disk, l.old} }
+
+type recent struct {
+	orchestrator.Journal
+	old int64
+}
+
+func (r recent) Records(ctx context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
+	return func(yield func(orchestrator.Record, error) bool) {
+		for rec, err := range r.Journal.Records(ctx, tx) {
+			var fence int64
+			if _, _ = fmt.Sscanf(string(rec.Tx)[4:16], "%d", &fence); fence > r.old && !yield(rec, err) {
+				return
+			}
+		}
+	}
+}
+
+func newLab(sc scenario, log func(string)) *lab {
+	o := world.Usual(max(1, sc.boxes))
+	o.NewestOnly = !sc.anySnapshot
+	l := &lab{c: world.New(o), sc: sc, told: map[orchestrator.TxID]orchestrator.State{}, log: log}
+	for i := range o.Sandboxes {
+		l.boxes = append(l.boxes, world.Box(i))
+	}
+	l.check = world.NewChecker(l.c, l.boxes)
+	return l
+}
+
+// boot starts a new process, as after a crash.
+func (l *lab) boot(at func(world.Point) error) {
+	if l.disk == nil {
+		l.disk = sim.NewJournal("sim", nil)
+	} else {
+		l.disk = l.disk.Reopen(nil)
+	}
+	l.n++
+	l.p = &world.Process{C: l.c, Disk: l.disk, At: at, Log: l.log, Skew: l.skew}
+	if l.faults != nil {
+		l.p.At, l.p.Fate = l.faults.At, l.faults.Fate
+	}
+	if l.log != nil {
+		l.log(fmt.Sprintf("-- process %d", l.n))
+	}
+	if len(l.boxes) > 1 {
+		l.p.Turns = world.NewTurns(uint64(l.sc.seed+l.n), synctest.Wait)
+	}
+	d, err := world.Policy()
+	if err != nil {
+		panic(err)
+	}
+	cfg := l.p.Config(d)
+	if l.sc.single {
+		cfg.Journal = cfg.Journal.(world.Journal).OneByOne()
+	}
+	if l.sc.wrap != nil {
+		l.sc.wrap(l, &cfg)
+	}
+	if l.e, err = orchestrator.New(cfg); err != nil {
+		panic(err)
+	}
+}
+
+// together runs callers of this process, one at a time if there are turns.
+func (l *lab) together(callers ...func()) {
+	if l.p.Turns != nil {
+		l.p.Turns.Run(callers...)
+		return
+	}
+	for _, f := range callers {
+		f()
+	}
+}
+
+func (l *lab) tell(o orchestrator.Outcome, err error) {
+	if err == nil && o.Transaction != "" && !o.Replayed && o.State.Final() {
+		l.told[o.Transaction] = o.State
+	}
+}
+
+func (l *lab) run(ctx context.Context, s orchestrator.Spec) orchestrator.Outcome {
+	if s.Sandbox.ID == "" {
+		s.Sandbox = l.boxes[0]
+	}
+	o, err := l.e.Run(ctx, s)
+	l.tell(o, err)
+	return o
+}
+
+func (l *lab) finding(invariant, format string, args ...any) {
+	l.found = append(l.found, world.Finding{Invariant: invariant, Detail: fmt.Sprintf(format, args...)})
+}
+
+// checks adds what the checker finds, and what was told wrongly.
+func (l *lab) checks(clean bool) {
+	ctx := context.Background()
+	l.found = append(l.found, l.check.Check(ctx, l.recent(), clean)...)
+	for id, state := range l.told {
+		t, err := orchestrator.Show(ctx, l.disk, id)
+		if err != nil || t.State != state {
+			l.finding(world.Told, "transaction %s was told to be %s and is %s (%v)", id, state, t.State, err)
+		}
+		delete(l.told, id) // final: it does not change any more
+	}
+}
+
+// recover asks the process of the moment to settle everything.
+func (l *lab) recover() (outs []orchestrator.Outcome, err error) {
+	l.together(func() { outs, err = l.e.Recover(context.Background()) })
+	for _, o := range outs {
+		l.tell(o, err)
+	}
+	return outs, err
+}
+
+func (l *lab) collect() (err error) {
+	l.together(func() { _, err = l.e.Collect(context.Background()) })
+	return err
+}
+
+// settle brings everything to its end with a process that lives, and checks.
+func (l *lab) settle() {
+	l.boot(nil)
+	outs, err := l.recover()
+	if err != nil {
+		l.finding(world.Ended, "recover: %v", err)
+	}
+	for _, o := range outs {
+		if o.State == orchestrator.StateStuck {
+			l.finding(world.Needed, "transaction %s is stuck after nothing but deaths: %s", o.Transaction, o.Reason)
+		}
+	}
+	l.checks(false)
+	if len(l.found) > 0 {
+		return
+	}
+	l.endOpen()
+	_ = l.collect()         // a deletion that an earlier process ordered may still run
+	time.Sleep(time.Minute) // what was ordered late comes by then
+	if err := l.collect(); err != nil {
+		l.finding(world.Clean, "collect: %v", err)
+	}
+	l.checks(true)
+	if len(l.found) > 0 {
+		return
+	}
+	l.usable()
+}
+
+// endOpen takes up what waits for its next order, and ends it: every other
+// one with a commit.
+func (l *lab) endOpen() {
+	ctx := context.Background()
+	views, _ := orchestrator.List(ctx, l.recent(), orchestrator.Filter{Open: true})
+	for i, t := range views {
+		if t.State != orchestrator.StateOpen {
+			continue
+		}
+		l.together(func() {
+			x, err := l.e.Resume(ctx, t.ID)
+			if err != nil {
+				l.finding(world.Ended, "resume %s: %v", t.ID, err)
+				return
+			}
+			var o orchestrator.Outcome
+			if (i+len(t.Steps))%2 == 0 {
+				o, err = x.Commit(ctx)
+			} else {
+				o, err = x.Rollback(ctx, "the test ends it")
+			}
+			if l.tell(o, err); err != nil {
+				l.finding(world.Ended, "end %s, which was open: %s, %v", t.ID, o.State, err)
+			}
+		})
+	}
+}
+
+// usable runs one more transaction in every sandbox.
+func (l *lab) usable() {
+	for _, sb := range l.boxes {
+		l.together(func() {
+			command := fmt.Sprintf("echo usable > /workspace/usable%d", l.n)
+			o, err := l.e.Run(context.Background(), orchestrator.Spec{Sandbox: sb, Command: command, Boundary: "machine"})
+			if l.tell(o, err); err != nil || o.State != orchestrator.StateCommitted {
+				l.finding(world.Usable, "sandbox %s: %s (%s), %v", sb.Name, o.State, o.Reason, err)
+			}
+		})
+	}
+	l.checks(false)
+}
+
+// dieAt ends the process at its n-th point; 0 = never.
+func dieAt(n int) func(world.Point) error {
+	return func(at world.Point) error {
+		if at.N == n {
+			return world.ErrCrash
+		}
+		return nil
+	}
+}
+
+// play runs a scenario whose processes die at the given points, one after the
+// other, settles what is left and returns what does not hold. alive is the
+// first process that did not die of those that should have.
+func play(sc scenario, deaths []int, log func(string)) (found []world.Finding, alive int) {
+	l := newLab(sc, log)
+	alive = len(deaths)
+	for i, n := range deaths {
+		l.boot(dieAt(n))
+		if i == 0 {
+			l.together(sc.callers(l)...)
+		} else if _, err := l.recover(); err == nil {
+			_ = l.collect()
+		}
+		if !l.p.Gone() {
+			alive = i
+			break
+		}
+		if sc.pause > 0 {
+			time.Sleep(sc.pause)
+		}
+	}
+	l.settle()
+	return l.found, alive
+}
+
+// bubble runs the test on a clock of its own.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// report says what was found and how to see it again.
+func report(t *testing.T, sc scenario, deaths []int, found []world.Finding) {
+	t.Helper()
+	var lines []string
+	again, _ := play(sc, deaths, func(s string) { lines = append(lines, s) })
+	if len(again) != len(found) {
+		t.Errorf("the replay found %d, not %d: it is not deterministic", len(again), len(found))
+	}
+	t.Errorf("scenario %s, deaths at %v:\n%v\npoints:\n%s\nagain: go test ./testbed/sim/world -run 'Crash.*/%s$' -v",
+		sc.name, deaths, found, joinLines(lines), sc.name)
+}
+
+func joinLines(lines []string) string {
+	text := ""
+	for _, s := range lines[max(0, len(lines)-1500):] {
+		text += "  " + s + "\n"
+	}
+	return text
+}
+
+var errStop = errors.New("the caller gives up")

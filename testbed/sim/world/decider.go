@@ -1,0 +1,41 @@
+package world
+
+import (
+	"sync"
+
+	"savepoint/orchestrator"
+	"savepoint/policy"
+)
+
+// Policy is the real policy, which alone can issue permits. It judges each
+// command once: the explorations ask hundreds of thousands of times.
+func Policy() (orchestrator.Decider, error) { return loadPolicy() }
+
+var loadPolicy = sync.OnceValues(func() (*once, error) {
+	p, err := policy.New(policy.Options{})
+	return &once{policy: p}, err
+})
+
+type once struct {
+	policy *policy.Engine
+	known  sync.Map // question → policy.Verdict
+}
+
+type question struct {
+	command, profile, dir string
+	user                  policy.User
+}
+
+// Decide judges a command.
+func (o *once) Decide(r policy.Request) policy.Verdict {
+	if len(r.Grants) > 0 {
+		return o.policy.Decide(r)
+	}
+	key := question{command: r.Command, profile: r.Profile, user: r.User, dir: r.Dir}
+	if v, ok := o.known.Load(key); ok {
+		return v.(policy.Verdict)
+	}
+	v := o.policy.Decide(r)
+	o.known.Store(key, v)
+	return v
+}
