@@ -57,6 +57,10 @@ CHAOS_FLAGS ?=
 chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the middle
 	@$(STEP) "chaos" env SAVEPOINT_LAB=1 SAVEPOINT_CHAOS_ROUNDS=$(SAVEPOINT_CHAOS_ROUNDS) $(GO) test -count=1 -v -run '^TestChaos$$' -timeout $(CHAOS_TIMEOUT) ./testbed/chaos -args $(CHAOS_FLAGS)
 
+.PHONY: explore
+explore: ## every crash schedule and every disguise instead of a selection; takes minutes
+	@$(STEP) "explore" env SAVEPOINT_DEEP=1 $(GO) test -count=1 -timeout $(LAB_TIMEOUT) -v -run 'Crash|Disguised' ./orchestrator ./testbed/sim/... ./policy
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed 's/:func / /' | sort | while read -r file name; do \

@@ -130,10 +130,10 @@ func TestCrashTwice(t *testing.T) {
 	}
 }
 
-// telling leaves out, unless SAVEPOINT_LAB=1 asks for everything, the scenarios
+// telling leaves out, unless SAVEPOINT_DEEP=1 asks for everything, the scenarios
 // that take long to explore in depth and differ little from others.
 func telling(all []scenario) []scenario {
-	if os.Getenv("SAVEPOINT_LAB") == "1" {
+	if os.Getenv("SAVEPOINT_DEEP") == "1" {
 		return all
 	}
 	keep := []string{"workspace/fail", "workspace/granted", "workspace/panic", "machine/single/granted", "disk/slow", "machine/commit", "machine/slow", "machine/single/panic", "none/single=false"}

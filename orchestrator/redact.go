@@ -381,8 +381,9 @@ func (r redactor) value(v reflect.Value, n *int) reflect.Value {
 		return out
 	case reflect.Struct:
 		return r.fields(v, n)
+	default: // numbers and the like hold no text
+		return v
 	}
-	return v
 }
 
 func (r redactor) fields(v reflect.Value, n *int) reflect.Value {

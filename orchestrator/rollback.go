@@ -97,7 +97,7 @@ func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, erro
 		t.progress(StepRollback, "not restored yet", err)
 		var unproved *unprovedError
 		var unwritten *JournalError
-		late := t.lateSavepoints(err)
+		late := t.lateSnapshots(ctx, err)
 		switch {
 		case errors.As(err, &unwritten):
 			return proof, err // open: recovery goes on from what is on disk
@@ -166,22 +166,52 @@ func (t *tx) dropSavepoint(ctx context.Context, p PointView) (sure bool, err err
 	return true, nil
 }
 
-// lateSavepoints are the snapshots in the way that the transaction itself took,
-// and that were not there when it looked for them: an order that was lost on
-// the way may arrive late. Anybody else's are not ours to delete.
-func (t *tx) lateSavepoints(err error) (late []PointView) {
+// lateSnapshots are the snapshots in the way that savepoint took and that were
+// not there when it looked for them: an order that was lost on the way may
+// arrive late. They are the transaction's own, or those of an earlier one of
+// the sandbox that has ended. Anybody else's are not ours to delete.
+func (t *tx) lateSnapshots(ctx context.Context, err error) (late []PointView) {
 	var stack *NotLatestError
 	if !errors.As(err, &stack) {
 		return nil
 	}
 	for _, name := range stack.Newer {
 		i := slices.IndexFunc(t.view.Points, func(p PointView) bool { return p.N > 0 && p.Snapshot == name })
-		if i < 0 {
+		if i >= 0 {
+			late = append(late, t.view.Points[i])
+			continue
+		}
+		p, ok := t.strayOf(ctx, name)
+		if !ok {
 			return nil
 		}
-		late = append(late, t.view.Points[i])
+		late = append(late, p)
 	}
 	return late
+}
+
+// strayOf returns the snapshot as a point if the journal says that it was of
+// another transaction of the sandbox, and that this one has ended.
+func (t *tx) strayOf(ctx context.Context, name SnapshotName) (PointView, bool) {
+	id, ours := TxOf(name)
+	if !ours || id == t.view.ID {
+		return PointView{}, false
+	}
+	other := &Transaction{}
+	for r, err := range t.e.c.Journal.Records(ctx, id) {
+		if err != nil || other.apply(t.e.moves, r) != nil {
+			return PointView{}, false
+		}
+	}
+	if !other.State.Final() || other.Sandbox.ID != t.view.Sandbox.ID || other.Boundary == BoundaryNone {
+		return PointView{}, false
+	}
+	// Any number but that of the begin: its tasks are told apart by its name.
+	p := PointView{N: 1, Snapshot: name, Boundary: other.Boundary}
+	if i := slices.IndexFunc(other.Points, func(q PointView) bool { return q.Snapshot == name }); i >= 0 {
+		p.Boundary = other.Points[i].Boundary
+	}
+	return p, true
 }
 
 // revert orders a rollback, or finds one that is done. The VM's disks are those

@@ -135,11 +135,8 @@ func refusedOrder(err error) bool {
 	if errors.As(err, &unwritten) {
 		return false // the task goes on
 	}
-	switch class(err) {
-	case ErrBusy, ErrUnavailable, ErrDenied:
-		return true
-	}
-	return permanent(err)
+	c := class(err)
+	return errors.Is(c, ErrBusy) || errors.Is(c, ErrUnavailable) || errors.Is(c, ErrDenied) || permanent(err)
 }
 
 // goBack restores the state at a savepoint. Newer ones are gone afterwards,

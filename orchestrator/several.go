@@ -41,7 +41,7 @@ func (t *Transaction) foldStep(r Record, step *StepView) error {
 
 // foldSeveral folds what only a transaction of several commands has.
 func (t *Transaction) foldSeveral(r Record, step *StepView) error {
-	if !t.Several {
+	if !t.Several && r.Event != evDropped { // a stray may be in any one's way
 		return errSingle
 	}
 	switch r.Event {

@@ -122,7 +122,7 @@ func (s story) boot(t testing.TB, w *world, plan func(int, string, bool) error) 
 
 // tellingStories is telling for stories.
 func tellingStories() []story {
-	if os.Getenv("SAVEPOINT_LAB") == "1" {
+	if os.Getenv("SAVEPOINT_DEEP") == "1" {
 		return stories()
 	}
 	keep := []string{"workspace/savepoints", "disk/single/fails", "machine/bound", "machine/begin", "disk/slow"}

@@ -202,7 +202,7 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
 	defer cancel()
 	settled := true
-	if t.created && len(t.view.Points) > 0 {
+	if t.view.Boundary != BoundaryNone {
 		if settled, err = t.dropUnused(ctx); err != nil {
 			return t.orStuck(ctx, err)
 		}
@@ -218,7 +218,14 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 // collector looks again later.
 func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 	for pause := newPause(); ; {
-		if sure, err = t.dropOnce(ctx); err == nil {
+		sure, err = true, nil
+		if t.created && len(t.view.Points) > 0 {
+			sure, err = t.dropOnce(ctx)
+		}
+		if err == nil {
+			err = t.relight(ctx)
+		}
+		if err == nil {
 			return sure, nil
 		}
 		var unwritten *JournalError
@@ -234,6 +241,31 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 			return false, t.outOfTime(ctx, err)
 		}
 	}
+}
+
+// relight starts a VM that ran at begin and is off now: its guest died under a
+// transaction in which nothing ran, and there is no rollback to start it.
+func (t *tx) relight(ctx context.Context) error {
+	sb := t.view.Sandbox
+	if !t.view.RunningAtBegin {
+		return nil
+	}
+	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at %s: %w", sb.VM, err)
+	case st.Running:
+		return nil
+	case st.Owner != sb.ID:
+		return fmt.Errorf("%s now belongs to %q: %w", sb.VM, st.Owner, ErrDenied)
+	}
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
+	defer cancel()
+	_, err = t.inspect(ctx)
+	return err
 }
 
 func (t *tx) dropOnce(ctx context.Context) (sure bool, err error) {

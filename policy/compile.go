@@ -146,7 +146,7 @@ func checkPath(p string) error {
 	}
 	for _, s := range strings.Split(rest, "/") {
 		if s == "." || s == ".." {
-			return fmt.Errorf("path %q: write it without . and ..", readable(p))
+			return fmt.Errorf("path %q: write it without . and .. in it", readable(p))
 		}
 		if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
 			return fmt.Errorf("path %q: it holds control characters", readable(p))

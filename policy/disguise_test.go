@@ -68,7 +68,7 @@ type composition struct{ how, line string }
 
 // thorough reports whether a run may take minutes. An ordinary one takes every
 // disguise too, but each for every fifth line only.
-func thorough() bool { return os.Getenv("SAVEPOINT_LAB") != "" }
+func thorough() bool { return os.Getenv("SAVEPOINT_DEEP") != "" }
 
 // compositions disguises the lines: every line in every way, then two and
 // three ways around each other, picked with a fixed seed.

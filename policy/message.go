@@ -22,6 +22,7 @@ func (v Verdict) Message() string {
 			return "Allowed inside a snapshot: " + v.Lifted[0].By + " lifts rule " + v.Lifted[0].Rule + " for it."
 		}
 		return "Allowed inside a snapshot: " + lowerFirst(v.Reason)
+	case Deny: // and whatever else is not a decision: below
 	}
 	var b strings.Builder
 	b.WriteString("Denied (rule " + v.Rule + ")")

@@ -193,12 +193,14 @@ func (s *strict) list(n *yaml.Node, t reflect.Type, key string) {
 }
 
 func (s *strict) scalar(n *yaml.Node, t reflect.Type, key string) {
-	want, tag := "a text", ""
+	var want, tag string
 	switch t.Kind() {
 	case reflect.Bool:
 		want, tag = "true or false", "!!bool"
 	case reflect.Int:
 		want, tag = "a number", "!!int"
+	default:
+		want = "a text" // of any tag: 1 and yes are words too
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Tag == "!!binary" || tag != "" && n.Tag != tag {
 		s.fail(n, key, "holds %s; want %s", kindOfNode(n), want)

@@ -157,6 +157,7 @@ func (d *doctor) sandboxes(ctx context.Context) {
 			d.add(check, "warning", fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), "keep other snapshot tools off sandboxes, or delete it there")
 		case janitor.KindUnseen:
 			d.add(check, "warning", f.Subject+": "+f.Evidence, "see why it does not answer")
+		default: // gc's work: counted below by its level
 		}
 	}
 	if n := r.Count(janitor.LevelCollect) + r.Count(janitor.LevelOperator); n > 0 {

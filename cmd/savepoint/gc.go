@@ -112,6 +112,7 @@ func (a *app) printSurvey(r janitor.Report, dryRun bool) error {
 			}
 		}
 		return nil
+	case formatText:
 	}
 	for _, was := range r.Resumed {
 		fmt.Fprintf(a.err, "savepoint: an earlier gc was interrupted at: %s\n", was)

@@ -68,6 +68,7 @@ func (f *folded) apply(n Note) {
 	switch n.Event {
 	case EventIntend:
 		f.open = append(f.open, n)
+	case EventTask: // for the operator who reads the file; its intent stays open
 	case EventEnd:
 		for i, o := range f.open {
 			if o.ID == n.ID {

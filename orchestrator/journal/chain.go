@@ -66,7 +66,7 @@ func (h Head) link(r *row) Head {
 	b := make([]byte, 0, 256+len(r.data))
 	b = append(b, h.Hash[:]...)
 	b = append(b, "savepoint record 1\n"...)
-	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) } //nolint:gosec // the bits count, not the value
+	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) } // the bits count, not the value
 	text := func(s string) { number(int64(len(s))); b = append(b, s...) }
 	number(r.seq)
 	text(r.tx)

@@ -318,20 +318,20 @@ func TestDirectoryCannotBeWritten(t *testing.T) {
 	path, _ := closed(t, 12)
 	dir := filepath.Dir(path)
 	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // the reader has no privilege
+		if err := os.Chmod(d, 0o755); err != nil { // the reader has no privilege
 			t.Fatal(err)
 		}
 	}
 	if err := os.Remove(path + ".lock"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o444); err != nil { //nolint:gosec // as above
+	if err := os.Chmod(path, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o555); err != nil { //nolint:gosec // as above
+	if err := os.Chmod(dir, 0o555); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) //nolint:gosec // so that it can be removed
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
 	out, err := spawn(t, "unprivileged", path).Output()
 	if want := "write unavailable\nrecords 12\n"; err != nil || string(out) != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)

@@ -62,7 +62,8 @@ func (j *Journal) find(ctx context.Context, f orchestrator.Filter) iter.Seq2[orc
 }
 
 // conditions are those of the filter but for the sandbox, which needs its own
-// index for its id and for its name.
+// index for its id and for its name. The text is put together from constants;
+// every value of the filter is an argument.
 func conditions(f orchestrator.Filter) (string, []any) {
 	where := "began < ?"
 	var args []any
@@ -85,7 +86,7 @@ func conditions(f orchestrator.Filter) (string, []any) {
 
 func (j *Journal) page(ctx context.Context, sandbox, where string, args []any, from int64) (ids []orchestrator.TxID, last int64, err error) {
 	args = slices.Concat([]any{from}, args)
-	q := "SELECT tx, began FROM txs WHERE " + where + " ORDER BY began DESC LIMIT ?"
+	q := "SELECT tx, began FROM txs WHERE " + where + " ORDER BY began DESC LIMIT ?" //nolint:gosec // where is of conditions: constants and question marks
 	args = append(args, findPage)
 	if sandbox != "" {
 		one := "SELECT * FROM (SELECT tx, began FROM txs WHERE %s = ? AND " + where + " ORDER BY began DESC LIMIT ?)"

@@ -127,17 +127,23 @@ func TestFindStops(t *testing.T) {
 	for n := range 3 {
 		appendAll(t, j, story(n, "box", orchestrator.StateCommitted)...)
 	}
+	deepest := 0
 	var nest func(depth int)
 	nest = func(depth int) { // more at once than there are connections
+		deepest = depth
 		for r, err := range j.Find(ctx, orchestrator.Filter{Sandbox: "box"}) {
 			if err != nil || r.Tx != "tx000002" {
 				t.Errorf("got %s, %v", r.Tx, err)
 			}
+			if depth < 10 {
+				nest(depth + 1)
+			}
 			return
 		}
 	}
-	for depth := range 10 {
-		nest(depth)
+	nest(1)
+	if deepest != 10 {
+		t.Errorf("%d reads at once, want 10", deepest)
 	}
 	for range 10 {
 		for id, err := range j.Transactions(ctx) {

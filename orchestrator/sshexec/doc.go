@@ -72,6 +72,9 @@
 // the connection is closed, and when the orchestrator dies. A result is
 // returned only after the guest has confirmed that.
 //
+// A command that may change something is reported as ended only after the
+// guest's file systems were synced: what a commit promises survives a power cut.
+//
 // A command is never sent twice. After its order was written, a loss of the
 // connection is ErrUnknownOutcome; before that it is ErrUnavailable.
 //

@@ -195,7 +195,7 @@ sub become {
   my $text = '';
   while (1) { my $n = sysread $order, $text, 65536, length $text; last unless $n }
   exit 0 if $text eq '';
-  my ($user, $dir, undef, $stdin, $capture, $command, @env) = unpack '(N/a*)*', $text;
+  my ($user, $dir, undef, $stdin, $how, $command, @env) = unpack '(N/a*)*', $text;
   $stdin ? open(STDIN, '<&', $in) : open(STDIN, '<', '/dev/null') or die "unavailable\0open stdin: $!";
   open STDOUT, '>&', $out or die "unavailable\0open stdout: $!";
   open STDERR, '>&', $err or die "unavailable\0open stderr: $!";
@@ -206,7 +206,7 @@ sub become {
   $dir = -d $home ? $home : '/' if $dir eq '';
   chdir $dir or die(($!{ENOENT} || $!{ENOTDIR} ? 'missing' : 'denied') . "\0working directory $dir: $!");
   my @shell = -x '/bin/bash' ? ('/bin/bash', 'bash', '--norc') : ('/bin/sh', 'sh');
-  tapped($pad) if $capture && @shell > 2;
+  tapped($pad) if $how =~ /c/ && @shell > 2;
   exec { shift @shell } @shell, '-c', $command;
   die(($!{E2BIG} ? 'denied' : 'unavailable') . "\0exec: $!");
 }
@@ -258,7 +258,7 @@ sub discard {
 
 sub start {
   my $text = shift;
-  my ($user, undef, $millis, $stdin, $capture) = unpack '(N/a*)*', $text;
+  my ($user, undef, $millis, $stdin, $how) = unpack '(N/a*)*', $text;
   my $p = $spare;
   $spare = undef;
   unless ($p && order($p, $text)) { # none, or somebody ended it while it waited
@@ -274,7 +274,8 @@ sub start {
     return frame('!', split /\0/, $news, 2);
   }
   close delete $p->{in} unless $stdin;
-  $p->{capture} = $user if $capture;
+  $p->{capture} = $user if $how =~ /c/;
+  $p->{sync} = $how =~ /s/;
   my $fd = call('pidfd', $p->{pid}, 0);
   if ($fd >= 0) { open $p->{pidfd}, '<&=', $fd }
   $p->{until} = mono() + $millis / 1000 if $millis;
@@ -301,6 +302,21 @@ sub collect {
   }
   close delete $run->{pidfd} if $run->{pidfd};
   $run->{over} = mono();
+  return unless $run->{sync};
+  # What the command wrote has to outlive the machine's next power cut before
+  # anybody may call it done. It may take long, so a child waits for it.
+  my $pid = fork;
+  if (!defined $pid) { call('sync') }
+  elsif ($pid == 0) { call('sync'); exit 0 }
+  else { $run->{syncer} = $pid }
+}
+
+# synced says that nothing of the command is still on its way to the disk.
+sub synced {
+  return 1 unless $run->{syncer};
+  return 0 if waitpid($run->{syncer}, 1) == 0;
+  delete $run->{syncer};
+  1;
 }
 
 sub stop {
@@ -443,7 +459,7 @@ until ($quit) {
     substr $ibuf, 0, 5 + $len, '';
     answer($type, $payload);
   }
-  if ($run && $run->{over} && (!grep({ defined } @$run{qw(out err)}) || mono() > $run->{over} + 1)) { finish() }
+  if ($run && $run->{over} && synced() && (!grep({ defined } @$run{qw(out err)}) || mono() > $run->{over} + 1)) { finish() }
   if (length $obuf) {
     my $n = syswrite $net, $obuf, 131072;
     if (defined $n) { substr $obuf, 0, $n, '' } elsif (!$!{EAGAIN}) { last }
@@ -458,7 +474,7 @@ until ($quit) {
   if ($run) {
     if (length $obuf < $backlog) { vec($r, fileno $_, 1) = 1 for grep { defined } @$run{qw(out err)} }
     if ($run->{in} && length $run->{input}) { vec($w, fileno $run->{in}, 1) = 1 }
-    if ($run->{over}) { $wait = 0.05 }
+    if ($run->{over}) { $wait = $run->{syncer} ? 0.003 : 0.05 }
     elsif ($run->{pidfd}) { vec($r, fileno $run->{pidfd}, 1) = 1 }
     else { $wait = 0.02 }
     if ($run->{until} && !$run->{over}) {

@@ -68,11 +68,14 @@ func runOrder(p policy.Permit, r orchestrator.ExecRequest) ([]byte, error) {
 	if r.Stdin != nil {
 		stdin = "1"
 	}
-	capture := ""
+	how := ""
 	if r.Capture {
-		capture = "1"
+		how += wire.HowCapture
 	}
-	fields := []string{string(p.User()), r.Dir, strconv.FormatInt(millis, 10), stdin, capture, p.Command()}
+	if p.NeedsBoundary() {
+		how += wire.HowSync
+	}
+	fields := []string{string(p.User()), r.Dir, strconv.FormatInt(millis, 10), stdin, how, p.Command()}
 	for k, v := range r.Env {
 		if err := checkName(k); err != nil {
 			return nil, err

@@ -138,7 +138,10 @@ func (s *journalSuite) reads(t *testing.T) {
 	if got := s.read(t, "none"); len(got) != 0 {
 		t.Errorf("of an unknown transaction: %+v", got)
 	}
-	for range s.Journal.Records(s.ctx, "") {
+	for _, err := range s.Journal.Records(s.ctx, "") {
+		if err != nil {
+			t.Errorf("the first record: %v", err)
+		}
 		break // and nothing is left waiting
 	}
 	s.append(t, note(3, "tx1"))

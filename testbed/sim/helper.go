@@ -199,7 +199,7 @@ func (h *helper) run(payload []byte) {
 	h.fields(wire.Started, "1")
 	end := make(chan int, 1)
 	p := &proc{g: h.g, grp: grp, who: w, dir: dir, in: in, out: &output{h, grp, wire.Stdout}, err: &output{h, grp, wire.Stderr}}
-	if f[4] != "" {
+	if strings.Contains(f[4], wire.HowCapture) {
 		p.report = &report{}
 	}
 	go func() { end <- p.shell(grp.ctx, environment(w, f[6:]), command, nil) }()

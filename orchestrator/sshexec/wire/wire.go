@@ -11,8 +11,9 @@ import (
 // What the client sends.
 const (
 	// Run starts a command. Fields: account, directory ("" = home), the
-	// guest's own deadline in ms ("0" = none), "1" for a stdin, "1" to report
-	// the session, the command's text, then NAME=VALUE for each added variable.
+	// guest's own deadline in ms ("0" = none), "1" for a stdin, letters of how
+	// it ends (HowCapture, HowSync), the command's text, then NAME=VALUE for
+	// each added variable.
 	Run = 'R'
 	// Stdin is bytes for the command; EOF ends them.
 	Stdin = 'I'
@@ -33,6 +34,12 @@ const (
 	// List asks for a manifest. Fields: the most entries, "1" for digests of
 	// content, then the roots.
 	List = 'L'
+)
+
+// How a Run ends.
+const (
+	HowCapture = "c" // the session is reported
+	HowSync    = "s" // what was written is on the guest's disk before Exit
 )
 
 // What the helper sends.

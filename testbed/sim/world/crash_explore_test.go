@@ -10,10 +10,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func everything() bool { return os.Getenv("SAVEPOINT_LAB") == "1" }
+func everything() bool { return os.Getenv("SAVEPOINT_DEEP") == "1" }
 
 // Every process is a promise: it dies before and after each of its calls and
-// writes, and the next one settles what it left. Without SAVEPOINT_LAB=1 only
+// writes, and the next one settles what it left. Without SAVEPOINT_DEEP=1 only
 // a part of the pairs of deaths is explored, evenly spread.
 func TestCrash(t *testing.T) {
 	var mu sync.Mutex

@@ -18,7 +18,6 @@ type process struct {
 	exit  int
 	out   []byte
 	cut   bool // its connection is lost
-	taken time.Time
 }
 
 func (q *process) copy() *process {
@@ -57,6 +56,7 @@ func (c *Cluster) walk(v *vm, q *process) {
 		return
 	case cuts:
 		q.cut = true
+	case ends:
 	}
 	if exit != 0 || len(q.steps) == 0 && took == 0 {
 		c.ended(v, q, exit)

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -79,7 +80,7 @@ func (f *Faults) At(p Point) error {
 		if c.name == denied.name {
 			f.C.Grieve(p.Sandbox, "was denied")
 		}
-		if c.err == ErrCrash {
+		if errors.Is(c.err, ErrCrash) {
 			return ErrCrash
 		}
 		return fmt.Errorf("injected at %s: %w", p, c.err)

@@ -133,6 +133,7 @@ func (d driver) atOnce(v *vm, fate Fate, what string, j job) error {
 			}
 		})
 		return fmt.Errorf("%s %s: no answer: %w", what, v.ref, orchestrator.ErrUnknownOutcome)
+	case FateDone, FateSlow: // without a task there is nothing to wait for
 	}
 	if err := j.start(); err != nil {
 		return err

@@ -137,8 +137,3 @@ func (v *vm) task(id orchestrator.UPID) *task {
 	}
 	return nil
 }
-
-// busy reports whether a task runs that holds the VM's lock.
-func (v *vm) busy() bool {
-	return slices.ContainsFunc(v.tasks, func(k *task) bool { return k.Running })
-}
