@@ -49,7 +49,11 @@ func (t *tx) baseline(ctx context.Context) (*healthData, error) {
 	defer cancel()
 	sb := t.view.Sandbox
 	for try := 0; ; try++ {
-		h, err := x.Health(ctx, sb)
+		var h GuestHealth
+		err := t.ask(ctx, func(ctx context.Context) (err error) {
+			h, err = x.Health(ctx, sb)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("ask sandbox %s for its health: %w", sb.Name, classed(err))
 		}
@@ -72,7 +76,11 @@ func (t *tx) healthy(ctx context.Context) *bad {
 	if x == nil {
 		return t.same(ctx)
 	}
-	h, err := x.Health(ctx, t.view.Sandbox)
+	var h GuestHealth
+	err := t.ask(ctx, func(ctx context.Context) (err error) {
+		h, err = x.Health(ctx, t.view.Sandbox)
+		return err
+	})
 	if err != nil {
 		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}
@@ -108,7 +116,11 @@ func (t *tx) healthy(ctx context.Context) *bad {
 func (t *tx) same(ctx context.Context) *bad {
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
 	defer cancel()
-	facts, err := t.e.c.Guest.Inspect(ctx, t.view.Sandbox)
+	var facts GuestFacts
+	err := t.ask(ctx, func(ctx context.Context) (err error) {
+		facts, err = t.e.c.Guest.Inspect(ctx, t.view.Sandbox)
+		return err
+	})
 	if err != nil {
 		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"savepoint/orchestrator"
 )
@@ -50,5 +51,35 @@ func TestGuestDiesBeforeTheCommand(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// F38: nobody waits the whole deadline for a guest whose VM is off.
+func TestSilentGuestIsLookedAt(t *testing.T) {
+	for _, at := range []string{"mark", "inspect"} {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld()
+				l := boot(t, w)
+				w.hooks[at] = func(ctx context.Context) error {
+					delete(w.hooks, at)
+					w.running = false
+					<-ctx.Done()
+					return fmt.Errorf("no answer: %w: %w", orchestrator.ErrUnavailable, ctx.Err())
+				}
+				start := time.Now()
+				o, _ := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+				if o.State != orchestrator.StateRolledBack {
+					t.Errorf("got %s (%s)", o.State, o.Reason)
+				}
+				if took := time.Since(start); took > time.Minute {
+					t.Errorf("it took %s", took)
+				}
+				if !w.running {
+					t.Error("the VM is off")
+				}
+				files(t, w, before())
+			})
+		})
 	}
 }

@@ -39,7 +39,11 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 	defer cancel()
 	want := string(p.Snapshot)
 	mctx, stop := context.WithTimeout(ctx, t.e.c.Deadlines.Validate) // it runs already: no boot to wait for
-	facts, err := t.e.c.Guest.Mark(mctx, t.view.Sandbox, want)
+	var facts GuestFacts
+	err = t.ask(mctx, func(ctx context.Context) (err error) {
+		facts, err = t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
+		return err
+	})
 	stop()
 	if err != nil {
 		return fmt.Errorf("mark sandbox %s: %w", t.view.Sandbox.Name, classed(err))

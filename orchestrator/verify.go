@@ -100,10 +100,16 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 func (t *tx) inspect(ctx context.Context) (GuestFacts, error) {
 	sb := t.view.Sandbox
 	for pause := newPause(); ; {
-		facts, err := t.e.c.Guest.Inspect(ctx, sb)
+		var facts GuestFacts
+		err := t.ask(ctx, func(ctx context.Context) (err error) {
+			facts, err = t.e.c.Guest.Inspect(ctx, sb)
+			return err
+		})
 		switch {
 		case err == nil:
 			return facts, nil
+		case errors.Is(err, errOff):
+			return GuestFacts{}, &unprovedError{fmt.Sprintf("the restored guest of %s went off again", sb.Name)}
 		case errors.Is(err, ErrDenied):
 			return GuestFacts{}, fmt.Errorf("inspect the restored guest of %s: %w", sb.Name, err)
 		}
