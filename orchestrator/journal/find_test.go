@@ -119,7 +119,7 @@ func TestOrderIsNotByTime(t *testing.T) {
 	}
 }
 
-// Reading can stop anywhere, and reads do not wait for one another.
+// Reading can stop anywhere, and looking up ids keeps no connection.
 func TestFindStops(t *testing.T) {
 	t.Parallel()
 	j := open(t, filepath.Join(t.TempDir(), "j"), Options{})
@@ -127,13 +127,25 @@ func TestFindStops(t *testing.T) {
 	for n := range 3 {
 		appendAll(t, j, story(n, "box", orchestrator.StateCommitted)...)
 	}
+	first := func() { // left at the first record
+		for r, err := range j.Find(ctx, orchestrator.Filter{Sandbox: "box"}) {
+			if err != nil || r.Tx != "tx000002" {
+				t.Errorf("got %s, %v", r.Tx, err)
+			}
+			return
+		}
+		t.Error("found nothing")
+	}
+	for range 10 { // more than there are connections
+		first()
+	}
 	deepest := 0
 	var nest func(depth int)
 	nest = func(depth int) { // more at once than there are connections
 		deepest = depth
-		for r, err := range j.Find(ctx, orchestrator.Filter{Sandbox: "box"}) {
-			if err != nil || r.Tx != "tx000002" {
-				t.Errorf("got %s, %v", r.Tx, err)
+		for _, err := range j.Transactions(ctx) {
+			if err != nil {
+				t.Error(err)
 			}
 			if depth < 10 {
 				nest(depth + 1)

@@ -36,15 +36,15 @@ func permit(command string, user policy.User) policy.Permit {
 	return p
 }
 
-// world is a backend with a jump host and a client.
-type world struct {
+// hosted is a backend with a jump host and a client.
+type hosted struct {
 	*sim.Backend
 	client *sshexec.Client
 	id     sshexec.Identity
 	jump   *jump.Server
 }
 
-func newWorld(t testing.TB, how sim.Behaviour, edit func(*sshexec.Config)) *world {
+func newWorld(t testing.TB, how sim.Behaviour, edit func(*sshexec.Config)) *hosted {
 	t.Helper()
 	dir := t.TempDir()
 	id, err := sshexec.CreateIdentity(filepath.Join(dir, "id"), "test")
@@ -68,11 +68,11 @@ func newWorld(t testing.TB, how sim.Behaviour, edit func(*sshexec.Config)) *worl
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return &world{b, c, id, j}
+	return &hosted{b, c, id, j}
 }
 
 // sandbox boots a VM and pins the host key that it made.
-func (w *world) sandbox(t testing.TB, vmid int) (pve.Machine, orchestrator.Sandbox) {
+func (w *hosted) sandbox(t testing.TB, vmid int) (pve.Machine, orchestrator.Sandbox) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"savepoint/testbed/sim"
 )
 
-func (w *world) as(t testing.TB, sb orchestrator.Sandbox, user policy.User, command, stdin string) (string, int) {
+func (w *hosted) as(t testing.TB, sb orchestrator.Sandbox, user policy.User, command, stdin string) (string, int) {
 	t.Helper()
 	res, err := w.client.Run(t.Context(), sb, permit(command, user), orchestrator.ExecRequest{Stdin: strings.NewReader(stdin), Timeout: 20 * time.Second})
 	if err != nil || res.TimedOut {

@@ -1,4 +1,4 @@
-package world_test
+package sim_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package world_test
+package sim_test
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func walkOnce(t *testing.T, seed, steps int) {
 	if fmt.Sprint(again.l.found) != fmt.Sprint(w.l.found) {
 		t.Errorf("the replay found something else, it is not deterministic:\n%v", again.l.found)
 	}
-	t.Errorf("seed %d, after %d operations:\n%v\nschedule:\n%s\nagain: go test ./testbed/sim/world -run CrashWalk -v -sim.seed %d -sim.steps %d",
+	t.Errorf("seed %d, after %d operations:\n%v\nschedule:\n%s\nagain: go test ./testbed/sim -run CrashWalk -v -sim.seed %d -sim.steps %d",
 		seed, w.ops, w.l.found, joinLines(lines), seed, steps)
 }
 

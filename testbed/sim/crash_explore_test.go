@@ -1,14 +1,10 @@
-package world_test
+package sim_test
 
 import (
 	"os"
 	"sync"
 	"testing"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func everything() bool { return os.Getenv("SAVEPOINT_DEEP") == "1" }
 
