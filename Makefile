@@ -59,7 +59,7 @@ chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the
 
 .PHONY: explore
 explore: ## every crash schedule and every disguise instead of a selection; takes minutes
-	@$(STEP) "explore" env SAVEPOINT_DEEP=1 $(GO) test -count=1 -timeout $(LAB_TIMEOUT) -v -run 'Crash|Disguised' ./orchestrator ./testbed/sim/... ./policy
+	@$(STEP) "explore" env SAVEPOINT_DEEP=1 $(GO) test -count=1 -timeout $(LAB_TIMEOUT) -v -run 'Crash|Disguised' ./orchestrator ./testbed/sim ./policy
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)

@@ -124,7 +124,7 @@ func troubled(t *testing.T, sc scenario, x trouble) (n int) {
 		if len(found) > 0 {
 			var lines []string
 			_, _ = endure(sc, x, n, func(s string) { lines = append(lines, s) })
-			t.Errorf("scenario %s, %v, at %d:\n%v\npoints:\n%s\nagain: go test ./testbed/sim/world -run 'CrashFaults/.*/%s$' -v",
+			t.Errorf("scenario %s, %v, at %d:\n%v\npoints:\n%s\nagain: go test ./testbed/sim -run 'CrashFaults/.*/%s$' -v",
 				sc.name, x, n, found, joinLines(lines), sc.name)
 			return n
 		}

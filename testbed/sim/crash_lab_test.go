@@ -274,7 +274,7 @@ func report(t *testing.T, sc scenario, deaths []int, found []world.Finding) {
 	if len(again) != len(found) {
 		t.Errorf("the replay found %d, not %d: it is not deterministic", len(again), len(found))
 	}
-	t.Errorf("scenario %s, deaths at %v:\n%v\npoints:\n%s\nagain: go test ./testbed/sim/world -run 'Crash.*/%s$' -v",
+	t.Errorf("scenario %s, deaths at %v:\n%v\npoints:\n%s\nagain: go test ./testbed/sim -run 'Crash.*/%s$' -v",
 		sc.name, deaths, found, joinLines(lines), sc.name)
 }
 
