@@ -42,7 +42,7 @@ test-fast: ## the tests that need no root, network or QEMU
 
 .PHONY: race
 race: ## the same with the race detector
-	@$(STEP) "test -race" $(TEST) -race ./...
+	@$(STEP) "test -race" $(TEST) -race -timeout 40m ./...
 
 .PHONY: lab-test
 lab-test: setup-test ## only the tests with real guests

@@ -110,3 +110,16 @@ func TestAnchorsAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+// Every example of the built-in rules does what it says.
+func TestBuiltInExamples(t *testing.T) {
+	e := newEngine(t)
+	if err := e.runExamples(e.rules.rules); err != nil {
+		t.Error(err)
+	}
+	for _, r := range e.rules.rules {
+		if len(r.Match) == 0 && len(r.When) > 0 && r.When[0].Fact == nil {
+			t.Logf("rule %s has no example", r.ID)
+		}
+	}
+}

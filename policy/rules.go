@@ -89,6 +89,9 @@ func (s *ruleSet) forProgram(name string) []candidate {
 func (s *ruleSet) forFact(kind string) []candidate { return s.facts[kind] }
 
 // index sorts the conditions by what can make them hold.
+// isPattern reports whether a program's name stands for several.
+func isPattern(name string) bool { return strings.Contains(name, "*") }
+
 func (s *ruleSet) index() {
 	s.programs, s.facts = map[string][]candidate{}, map[string][]candidate{}
 	for _, r := range s.rules {
@@ -114,8 +117,16 @@ func (s *ruleSet) index() {
 				}
 				continue
 			}
-			if len(c.Program) == 0 || slices.ContainsFunc(c.Program, func(p string) bool { return strings.Contains(p, "*") }) {
+			if len(c.Program) == 0 || slices.ContainsFunc(c.Program, isPattern) {
 				s.others = append(s.others, k)
+			}
+			if wild := slices.ContainsFunc(c.Program, isPattern); len(c.Program) > 0 && !wild {
+				for n, name := range c.Program {
+					if slices.Index(c.Program, name) == n { // written twice counts once
+						s.programs[name] = append(s.programs[name], k)
+					}
+				}
+				continue
 			}
 			for name := range s.programs {
 				if len(c.Program) == 0 || slices.ContainsFunc(c.Program, func(p string) bool { return nameMatches(p, name) }) {
