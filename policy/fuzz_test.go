@@ -121,7 +121,9 @@ func TestHostileInputIsBounded(t *testing.T) {
 			if strings.HasSuffix(cmd, "$x") && v.Decision != Deny {
 				t.Errorf("got %s (%s)", v.Decision, v.Rule)
 			}
-			if took := time.Since(start); took > 3*time.Second {
+			// Not a measurement: what is not bounded takes minutes here, on any
+			// machine and also with the race detector.
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %v (%s)", took, v.Rule)
 			} else if took > 100*time.Millisecond {
 				t.Logf("took %v (%s)", took, v.Rule)
