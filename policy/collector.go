@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,9 +12,9 @@ import (
 type collector struct {
 	engine   *Engine
 	profile  string
-	home     []string                // components of the account's home
-	text     string                  // the judged text
-	inText   map[*regexp.Regexp]bool // which patterns match it, once asked
+	home     []string          // components of the account's home
+	text     string            // the judged text
+	inText   map[*pattern]bool // which patterns match it, once asked
 	all      []found
 	examples bool // run for the examples of rules: nothing is lifted
 	seen     bool // something was judged

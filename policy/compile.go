@@ -29,7 +29,7 @@ func (r *rule) checkID() error {
 }
 
 // compile checks a rule by itself and prepares it for matching.
-func (r *rule) compile(paths map[string][]string) error {
+func (r *rule) compile(l *loader) error {
 	d, err := ParseDecision(r.Decision)
 	if err != nil {
 		return r.wrong("decision", err)
@@ -55,7 +55,7 @@ func (r *rule) compile(paths map[string][]string) error {
 		return r.wrong("when", errors.New("no conditions; list at least one"))
 	}
 	for i := range r.When {
-		if key, err := r.When[i].compile(paths); err != nil {
+		if key, err := r.When[i].compile(l); err != nil {
 			at := fmt.Sprintf("when[%d]", i+1)
 			return r.wrong(join(at, key), err)
 		}
@@ -64,19 +64,15 @@ func (r *rule) compile(paths map[string][]string) error {
 }
 
 // compile returns the key that is wrong, and why.
-func (c *condition) compile(paths map[string][]string) (string, error) {
-	for _, p := range []struct {
+func (c *condition) compile(l *loader) (string, error) {
+	var err error
+	for _, p := range [...]struct {
 		key, text string
-		to        **regexp.Regexp
+		to        **pattern
 	}{{"value", c.Value, &c.value}, {"arg", c.Arg, &c.arg}, {"no_arg", c.NoArg, &c.noArg}, {"line", c.Line, &c.line}, {"text", c.Text, &c.text}} {
-		if p.text == "" {
-			continue
+		if *p.to, err = l.pattern(p.text); err != nil {
+			return p.key, err
 		}
-		re, err := regexp.Compile(p.text)
-		if err != nil {
-			return p.key, fmt.Errorf("not a pattern: %w; the syntax is that of Go and RE2", err)
-		}
-		*p.to = re
 	}
 	if c.Operands != "" && c.Operands != "none" && c.Operands != "some" {
 		return "operands", fmt.Errorf("operands %q; want none or some", readable(c.Operands))
@@ -88,11 +84,10 @@ func (c *condition) compile(paths map[string][]string) (string, error) {
 			return "action", fmt.Errorf("action %q is not known; want read, write, delete, perms, fetch, send or run", readable(string(a)))
 		}
 	}
-	var err error
-	if c.path, err = compilePaths(c.Path, paths); err != nil {
+	if c.path, err = compilePaths(c.Path, l.paths); err != nil {
 		return "path", err
 	}
-	if c.noPath, err = compilePaths(c.NoPath, paths); err != nil {
+	if c.noPath, err = compilePaths(c.NoPath, l.paths); err != nil {
 		return "no_path", err
 	}
 	switch c.Default {

@@ -166,7 +166,7 @@ func TestHazardsFile(t *testing.T) {
 			t.Errorf("no reviewed lines of %s", corpus)
 		}
 		for ref, h := range list {
-			if r, ok := e.Rule(h.rule); !ok || r.Decision != Deny {
+			if r, ok := e.Explain(h.rule); !ok || r.Decision != Deny.String() {
 				t.Errorf("%s: rule %s does not exist or does not deny", ref, h.rule)
 			}
 		}

@@ -210,7 +210,7 @@ func imageRoute(u *program.Use, args []string) route {
 	if !ok || !strings.ContainsAny(first, ".:") {
 		return hidden("the host is not shown: the name of the image has no registry in front", how)
 	}
-	d, ok := parseHost(first, "443")
+	d, ok := parseHost(first, defaultPorts["https"])
 	if !ok {
 		return hidden("the registry is not a plain host", how)
 	}

@@ -40,7 +40,7 @@ func copyRoute(u *program.Use) route {
 			d, ok = parseRemote(a.Path)
 		}
 		if ok {
-			d, ok = d.withPort(port, map[string]string{"scp": "22", "rsync": "873"}[u.Name])
+			d, ok = d.withPort(port, defaultPorts[u.Name])
 		}
 		if !ok {
 			return hidden("the host is not a plain one", remoteForm)
@@ -92,7 +92,7 @@ func sshRoute(u *program.Use) route {
 		d, ok = parseRemote(host)
 	}
 	if ok {
-		d, ok = d.withPort(port, "22")
+		d, ok = d.withPort(port, defaultPorts["ssh"])
 	}
 	if !ok {
 		return hidden("the host is not a plain one", remoteForm)
@@ -104,15 +104,30 @@ func sshRoute(u *program.Use) route {
 // host than the one it was given.
 var elsewhere = regexp.MustCompile(`(?i)\\c(\s|$|onnect\b)|\b(migrate|slaveof|replicaof)\b|\bservice\s*=`)
 
+// databaseScheme is the scheme of the addresses that a database client takes.
+func databaseScheme(name string) string {
+	switch name {
+	case "psql", "createdb", "dropdb", "pg_restore":
+		return "postgres"
+	case "mysql", "mariadb", "mysqladmin":
+		return "mysql"
+	case "redis-cli":
+		return "redis"
+	case "mongosh", "mongo":
+		return "mongodb"
+	}
+	return ""
+}
+
 // databaseRoute reads database clients: -h, --host, a connection text with
 // host=, or an address.
 func databaseRoute(name string, args []string) route {
 	how := "Name the host once: -h HOST."
 	var r route
 	port := ""
-	usual := map[string]string{"psql": "5432", "createdb": "5432", "dropdb": "5432", "pg_restore": "5432", "mysql": "3306", "mariadb": "3306", "mysqladmin": "3306", "redis-cli": "6379", "mongosh": "27017", "mongo": "27017"}[name]
+	scheme := databaseScheme(name)
 	portOption := "-p"
-	if usual == "3306" {
+	if scheme == "mysql" {
 		portOption = "-P"
 	}
 	for n := 0; n < len(args); n++ {
@@ -141,7 +156,7 @@ func databaseRoute(name string, args []string) route {
 				return hidden("the host is not a plain one", how)
 			}
 			r.to = append(r.to, d)
-		case strings.HasPrefix(a, "-h") && len(a) > 2 && a[1] == 'h' && usual != "27017":
+		case strings.HasPrefix(a, "-h") && len(a) > 2 && a[1] == 'h' && scheme != "mongodb":
 			d, ok := parseHost(a[2:], "")
 			if !ok || d.port != "" {
 				return hidden("the host is not a plain one", how)
@@ -155,7 +170,7 @@ func databaseRoute(name string, args []string) route {
 		}
 	}
 	for i := range r.to {
-		d, ok := r.to[i].withPort(port, usual)
+		d, ok := r.to[i].withPort(port, defaultPorts[scheme])
 		if !ok {
 			return hidden("the port is not a plain one", how)
 		}

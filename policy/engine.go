@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -49,7 +50,8 @@ const (
 )
 
 // New loads the built-in rules and those of the options, and runs the examples
-// of every rule. An error names the file, the rule and the example.
+// of the latter; a test runs those of the built-in ones. An error names the
+// file, the rule and the example.
 func New(o Options) (*Engine, error) {
 	for _, h := range o.OpenHosts {
 		if err := checkOpenHost(h); err != nil {
@@ -75,58 +77,48 @@ func assemble(tables *program.Tables, set *ruleSet, open []string) *Engine {
 // Decide judges one command. It never fails: what cannot be judged is denied,
 // and the verdict says why.
 func (e *Engine) Decide(r Request) Verdict {
-	user := r.User
-	if user == "" {
-		user = Agent
+	r.User, r.Profile = cmp.Or(r.User, Agent), cmp.Or(r.Profile, Sealed)
+	if r.User != Agent && r.User != Root {
+		return refuse(ruleUser, fmt.Sprintf("The account %q is not one that commands run as.", r.User))
 	}
-	if user != Agent && user != Root {
-		return e.refuse(ruleUser, fmt.Sprintf("the account %q is not one that commands run as", user))
-	}
-	profile := r.Profile
-	if profile == "" {
-		profile = Sealed
-	}
-	if profile != Sealed && profile != OpenEgress {
-		return e.refuse(ruleProfile, fmt.Sprintf("there is no profile %q", profile))
+	if r.Profile != Sealed && r.Profile != OpenEgress {
+		return refuse(ruleProfile, fmt.Sprintf("There is no profile %q.", r.Profile))
 	}
 	if r.Dir != "" && (!strings.HasPrefix(r.Dir, "/") || strings.ContainsFunc(r.Dir, func(c rune) bool { return c < ' ' })) {
-		return e.refuse(ruleDir, fmt.Sprintf("the directory %q is not an absolute path", r.Dir))
+		return refuse(ruleDir, fmt.Sprintf("The directory %q is not an absolute path.", r.Dir))
 	}
-	c := e.collectIn(r.Dir, r.Env, r.Command, user, profile, false)
+	c := e.collect(r, false)
 	c.settle()
-	c.grant(e.granted(&r, user))
-	return c.verdict(r.Command, user)
+	c.grant(e.granted(&r, r.User))
+	return c.verdict(r.Command, r.User)
 }
 
-func (e *Engine) refuse(rule, reason string) Verdict {
-	return Verdict{Decision: Deny, Rule: rule, Reason: reason, Alternative: "Use one of the names in the documentation."}
+// refuse answers with one of the refusals; the reason shows what in the request
+// it is about.
+func refuse(rule, reason string) Verdict {
+	return Verdict{Decision: Deny, Rule: rule, Reason: reason, Alternative: refusals[rule].Alternative}
 }
 
-// collect walks the text and gathers the findings.
-func (e *Engine) collect(command string, user User, profile string, examples bool) *collector {
-	return e.collectIn("", nil, command, user, profile, examples)
-}
-
-// collectIn is collect for a command that begins in dir, "" assumes nothing, and
-// with variables besides those of a login.
-func (e *Engine) collectIn(dir string, env map[string]string, command string, user User, profile string, examples bool) *collector {
+// collect walks the text of a request, whose account and profile are filled
+// in, and gathers the findings.
+func (e *Engine) collect(r Request, examples bool) *collector {
 	login, home := e.agent, agentHome
-	if user == Root {
+	if r.User == Root {
 		login, home = e.root, rootHome
 	}
-	c := &collector{engine: e, profile: profile, home: splitPath(home), examples: examples}
-	if len(command) <= shell.MaxSource {
-		c.text = command
+	c := &collector{engine: e, profile: r.Profile, home: splitPath(home), examples: examples}
+	if len(r.Command) <= shell.MaxSource {
+		c.text = r.Command
 	}
 	w := shell.NewWalker(program.NewJudge(e.tables, c))
-	sc := shell.NewScope(login).In(shell.Clean(dir, ""))
-	for name, value := range env {
+	sc := shell.NewScope(login).In(shell.Clean(r.Dir, ""))
+	for name, value := range r.Env {
 		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\n' && c != '\t' }) {
 			value = string(shell.HoleFields) // such bytes stand for what is not known
 		}
 		sc.Set(name, value)
 	}
-	w.Walk(sc, command)
+	w.Walk(sc, r.Command)
 	return c
 }
 
@@ -137,24 +129,4 @@ func (e *Engine) Rules() []string {
 		ids[i] = r.ID
 	}
 	return ids
-}
-
-// Rule returns what is written about one rule, and whether it exists.
-func (e *Engine) Rule(id string) (RuleInfo, bool) {
-	r := e.rules.byID[id]
-	if r == nil {
-		return RuleInfo{}, false
-	}
-	return RuleInfo{ID: r.ID, Decision: r.decision, Reason: r.Reason, Alternative: r.Alternative, File: r.file, Match: r.Match, NotMatch: r.NotMatch}, true
-}
-
-// RuleInfo is a rule as a person reads it.
-type RuleInfo struct {
-	ID          string
-	Decision    Decision
-	Reason      string
-	Alternative string
-	File        string
-	Match       []string // commands the rule applies to
-	NotMatch    []string // commands it does not apply to
 }

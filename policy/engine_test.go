@@ -22,12 +22,12 @@ func newEngine(t testing.TB) *Engine {
 func TestBuiltInRulesLoadAndTheirExamplesHold(t *testing.T) {
 	e := newEngine(t)
 	for _, id := range e.Rules() {
-		r, ok := e.Rule(id)
+		r, ok := e.Explain(id)
 		if !ok || r.Reason == "" {
 			t.Errorf("rule %s: no reason", id)
 		}
 	}
-	if _, ok := e.Rule("no.such-rule"); ok {
+	if _, ok := e.Explain("no.such-rule"); ok {
 		t.Error("a rule that does not exist was found")
 	}
 }
@@ -55,6 +55,35 @@ func TestPermitCarriesTheJudgedBytes(t *testing.T) {
 		if p.Command() != c.command || p.User() != want || p.NeedsBoundary() != c.boundary {
 			t.Errorf("permit is %q as %s, boundary %t", p.Command(), p.User(), p.NeedsBoundary())
 		}
+	}
+}
+
+// What the engine itself refuses is told in the words that explain its rule.
+func TestRefusalsSayWhatIsExplained(t *testing.T) {
+	e := newEngine(t)
+	for rule, c := range map[string]struct {
+		request Request
+		names   string // what the reason has to show of the request
+	}{
+		"request.user":      {Request{Command: "ls", User: "nobody"}, `"nobody"`},
+		"request.profile":   {Request{Command: "ls", Profile: "wide"}, `"wide"`},
+		"request.directory": {Request{Command: "ls", Dir: "src"}, `"src"`},
+	} {
+		v := e.Decide(c.request)
+		x, ok := e.Explain(rule)
+		if !ok || v.Decision != Deny || v.Rule != rule || v.Alternative != x.Alternative {
+			t.Errorf("%s: %s (%s), instead %q; explained as %q", rule, v.Decision, v.Rule, v.Alternative, x.Alternative)
+		}
+		if !strings.Contains(v.Reason, c.names) {
+			t.Errorf("%s: the reason is %q, want %s in it", rule, v.Reason, c.names)
+		}
+		if !strings.HasSuffix(v.Reason, ".") || v.Reason[:1] != strings.ToUpper(v.Reason[:1]) {
+			t.Errorf("%s: the reason is not a sentence: %q", rule, v.Reason)
+		}
+	}
+	x, _ := e.Explain("policy.nothing-judged")
+	if v := (&collector{engine: e}).verdict("", Agent); v.Decision != Deny || v.Rule != x.ID || v.Reason != x.Reason || v.Alternative != x.Alternative {
+		t.Errorf("nothing judged: %s (%s), %q, instead %q; explained as %q and %q", v.Decision, v.Rule, v.Reason, v.Alternative, x.Reason, x.Alternative)
 	}
 }
 

@@ -38,7 +38,7 @@ func loadBaseNow() (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{tables: tables, set: &ruleSet{byID: map[string]*rule{}}, paths: map[string][]string{}}
+	l := &loader{tables: tables, set: &ruleSet{byID: map[string]*rule{}}, paths: map[string][]string{}, patterns: map[string]*pattern{}}
 	for _, n := range names {
 		data, err := builtIn.ReadFile(n)
 		if err != nil {
@@ -56,11 +56,12 @@ func loadBaseNow() (*base, error) {
 
 // loader puts files together.
 type loader struct {
-	tables *program.Tables
-	set    *ruleSet
-	paths  map[string][]string
-	own    bool    // the files are those of a deployment
-	added  []*rule // by this loader
+	tables   *program.Tables
+	set      *ruleSet
+	paths    map[string][]string
+	patterns map[string]*pattern // by text, those of this loader alone
+	own      bool                // the files are those of a deployment
+	added    []*rule             // by this loader
 }
 
 // load returns the built-in rules with those of a deployment.
@@ -73,7 +74,7 @@ func load(files []RuleFile) (*program.Tables, *ruleSet, []*rule, error) {
 		return b.tables, b.rules, nil, nil
 	}
 	l := &loader{
-		tables: b.tables.Clone(), paths: maps.Clone(b.paths), own: true,
+		tables: b.tables.Clone(), paths: maps.Clone(b.paths), patterns: map[string]*pattern{}, own: true,
 		set: &ruleSet{rules: slices.Clone(b.rules.rules), byID: maps.Clone(b.rules.byID)},
 	}
 	for _, f := range files {
@@ -124,7 +125,7 @@ func (l *loader) add(f RuleFile) error {
 		if old := l.set.byID[r.ID]; old != nil {
 			return r.wrong("id", fmt.Errorf("exists already in %s; choose another id", old.file))
 		}
-		if err := r.compile(l.paths); err != nil {
+		if err := r.compile(l); err != nil {
 			return err
 		}
 		l.set.rules = append(l.set.rules, r)
@@ -269,12 +270,12 @@ func (e *Engine) runExamples(rules []*rule) error {
 			profile = r.Profiles[0]
 		}
 		for _, cmd := range r.Match {
-			if !e.collect(cmd, Agent, profile, true).has(r) {
+			if !e.collect(Request{Command: cmd, User: Agent, Profile: profile}, true).has(r) {
 				wrong = append(wrong, r.wrong("match", fmt.Errorf("rule %s does not apply to its example %q; mend the conditions or the example", r.ID, cmd)))
 			}
 		}
 		for _, cmd := range r.NotMatch {
-			if e.collect(cmd, Agent, profile, true).has(r) {
+			if e.collect(Request{Command: cmd, User: Agent, Profile: profile}, true).has(r) {
 				wrong = append(wrong, r.wrong("not_match", fmt.Errorf("rule %s applies to %q, which it should not; mend the conditions or the example", r.ID, cmd)))
 			}
 		}

@@ -1,13 +1,15 @@
 package policy
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"savepoint/policy/program"
 	"savepoint/policy/shell"
 )
+
+// maxLine is how much of the joined arguments patterns are asked about.
+const maxLine = 4096
 
 // applies reports whether a condition holds for a use of a program, and which
 // accesses made it hold.
@@ -38,7 +40,7 @@ func (c *condition) applies(u *use) ([]program.Access, bool) {
 			return nil, false
 		}
 	}
-	if c.text != nil && !u.inText(c.text) && !c.text.MatchString(u.resolved()) {
+	if c.text != nil && !u.hits.contains(c.text) && !c.text.matches(u.resolved()) {
 		return nil, false
 	}
 	if len(c.Action) == 0 && len(c.path) == 0 {
@@ -50,10 +52,10 @@ func (c *condition) applies(u *use) ([]program.Access, bool) {
 			continue
 		}
 		t := &u.targets[i]
-		if len(c.path) > 0 && !slices.ContainsFunc(c.path, func(p pathPattern) bool { return p.matches(*t, u.home) }) {
+		if len(c.path) > 0 && !slices.ContainsFunc(c.path, func(p pathPattern) bool { return p.matches(*t, u.hits.home) }) {
 			continue
 		}
-		if slices.ContainsFunc(c.noPath, func(p pathPattern) bool { return p.covers(*t, u.home) }) {
+		if slices.ContainsFunc(c.noPath, func(p pathPattern) bool { return p.covers(*t, u.hits.home) }) {
 			continue
 		}
 		hits = append(hits, a)
@@ -65,16 +67,15 @@ func (c *condition) applies(u *use) ([]program.Access, bool) {
 type use struct {
 	program.Use
 	kind    string
-	text    string // the whole judged text
 	hits    *collector
-	home    []string
 	targets []target // of the accesses
 	shown   []string // the arguments as a person reads them
 	line    string   // the same, joined
+	whole   string   // see resolved
 }
 
 func (c *collector) newUse(u program.Use, kind string) *use {
-	out := &use{Use: u, kind: kind, text: c.text, home: c.home, hits: c}
+	out := &use{Use: u, kind: kind, hits: c}
 	out.targets = make([]target, len(u.Accesses))
 	for i, a := range u.Accesses {
 		path := a.Path
@@ -93,9 +94,7 @@ func (u *use) args() []string {
 			u.shown = append(u.shown, shell.Show(a))
 		}
 		u.line = strings.Join(u.shown, " ")
-		if len(u.line) > 4096 {
-			u.line = u.line[:4096]
-		}
+		u.line = u.line[:min(len(u.line), maxLine)]
 	}
 	return u.shown
 }
@@ -146,7 +145,7 @@ func (c *condition) subAt(have []string) bool {
 }
 
 func (c *condition) optionMatches(o program.Option) bool {
-	return slices.Contains(c.Options, o.Name) && (c.value == nil || c.value.MatchString(shell.Show(o.Value)))
+	return slices.Contains(c.Options, o.Name) && (c.value == nil || c.value.matches(shell.Show(o.Value)))
 }
 
 // wordOption finds an option in the words of a program without a table of
@@ -167,7 +166,7 @@ func (c *condition) wordOption(u *program.Use) bool {
 			default:
 				continue
 			}
-			if c.value == nil || c.value.MatchString(shell.Show(value)) {
+			if c.value == nil || c.value.matches(shell.Show(value)) {
 				return true
 			}
 		}
@@ -177,13 +176,13 @@ func (c *condition) wordOption(u *program.Use) bool {
 
 func (c *condition) argsMatch(u *use) bool {
 	args := u.args()
-	if c.arg != nil && !slices.ContainsFunc(args, c.arg.MatchString) {
+	if c.arg != nil && !slices.ContainsFunc(args, c.arg.matches) {
 		return false
 	}
-	if c.noArg != nil && slices.ContainsFunc(args, c.noArg.MatchString) {
+	if c.noArg != nil && slices.ContainsFunc(args, c.noArg.matches) {
 		return false
 	}
-	if c.line != nil && !c.line.MatchString(u.line) {
+	if c.line != nil && !c.line.matches(u.line) {
 		return false
 	}
 	return !c.Unknown || slices.ContainsFunc(u.Argv, func(a string) bool {
@@ -205,32 +204,32 @@ func (c *condition) factApplies(f *shell.Fact) bool {
 	if slices.ContainsFunc(c.NoEnv, func(p string) bool { return nameMatches(p, f.Name) }) {
 		return false
 	}
-	return c.value == nil || c.value.MatchString(shell.Show(f.Value))
+	return c.value == nil || c.value.matches(shell.Show(f.Value))
 }
 
 // resolved is what the shell makes of the command and of what it reads: the
 // judged text may hold it in another spelling.
 func (u *use) resolved() string {
-	line := shell.Show(strings.Join(u.Argv, " "))
-	if u.Stdin.Known {
-		line += "\n" + u.Stdin.Text
+	if u.whole == "" {
+		u.whole = shell.Show(strings.Join(u.Argv, " "))
+		if u.Stdin.Known && len(u.whole) < maxLine {
+			u.whole += "\n" + u.Stdin.Text[:min(len(u.Stdin.Text), maxLine)]
+		}
+		u.whole = u.whole[:min(len(u.whole), maxLine)]
 	}
-	if len(line) > 4096 {
-		line = line[:4096]
-	}
-	return line
+	return u.whole
 }
 
-// inText reports whether a pattern matches the judged text, which is the same
+// contains reports whether a pattern matches the judged text, which is the same
 // for every use in it: a long text full of uses is searched once.
-func (u *use) inText(re *regexp.Regexp) bool {
-	hit, asked := u.hits.inText[re]
+func (c *collector) contains(p *pattern) bool {
+	hit, asked := c.inText[p]
 	if !asked {
-		hit = re.MatchString(u.text)
-		if u.hits.inText == nil {
-			u.hits.inText = map[*regexp.Regexp]bool{}
+		hit = p.matches(c.text)
+		if c.inText == nil {
+			c.inText = map[*pattern]bool{}
 		}
-		u.hits.inText[re] = hit
+		c.inText[p] = hit
 	}
 	return hit
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // ruleFile is the whole of a rules file; README.md of this package is its
-// reference. The parser is strict: see checkNode.
+// reference. The parser is strict: see the type strict.
 type ruleFile struct {
 	Version  int                 `yaml:"version"`
 	Paths    map[string][]string `yaml:"paths"`    // names for sets of paths
@@ -58,9 +57,9 @@ type condition struct {
 	Fact      []string         `yaml:"fact"`    // kinds of fact
 	Env       []string         `yaml:"env"`     // names of variables, "*" inside
 	NoEnv     []string         `yaml:"no_env"`
-	Default   string           `yaml:"default"` // read-only, change, unknown, fetch, send
+	Default   string           `yaml:"default"` // read-only, change, unknown, fetch, send, here, asks, environment
 
-	value, arg, noArg, line, text *regexp.Regexp
+	value, arg, noArg, line, text *pattern // nil for none
 	path, noPath                  []pathPattern
 }
 
@@ -88,16 +87,16 @@ func (s *ruleSet) forProgram(name string) []candidate {
 
 func (s *ruleSet) forFact(kind string) []candidate { return s.facts[kind] }
 
-// index sorts the conditions by what can make them hold.
 // isPattern reports whether a program's name stands for several.
 func isPattern(name string) bool { return strings.Contains(name, "*") }
 
+// index sorts the conditions by what can make them hold.
 func (s *ruleSet) index() {
 	s.programs, s.facts = map[string][]candidate{}, map[string][]candidate{}
 	for _, r := range s.rules {
 		for i := range r.When {
 			for _, p := range r.When[i].Program {
-				if !strings.Contains(p, "*") {
+				if !isPattern(p) {
 					s.programs[p] = nil
 				}
 			}
@@ -117,10 +116,7 @@ func (s *ruleSet) index() {
 				}
 				continue
 			}
-			if len(c.Program) == 0 || slices.ContainsFunc(c.Program, isPattern) {
-				s.others = append(s.others, k)
-			}
-			if wild := slices.ContainsFunc(c.Program, isPattern); len(c.Program) > 0 && !wild {
+			if wildcard := len(c.Program) == 0 || slices.ContainsFunc(c.Program, isPattern); !wildcard {
 				for n, name := range c.Program {
 					if slices.Index(c.Program, name) == n { // written twice counts once
 						s.programs[name] = append(s.programs[name], k)
@@ -128,6 +124,7 @@ func (s *ruleSet) index() {
 				}
 				continue
 			}
+			s.others = append(s.others, k)
 			for name := range s.programs {
 				if len(c.Program) == 0 || slices.ContainsFunc(c.Program, func(p string) bool { return nameMatches(p, name) }) {
 					s.programs[name] = append(s.programs[name], k)

@@ -66,7 +66,7 @@ func parseRules(f RuleFile) (*ruleFile, *yaml.Node, error) {
 		return nil, nil, whole(errors.New(`empty; start it with "version: 1"`))
 	}
 	top := doc.Content[0]
-	s := &strict{file: f.Name, seen: map[nodeType]bool{}}
+	s := &strict{file: f.Name, seen: map[nodeType]bool{}, fields: map[reflect.Type]map[string]reflect.Type{}}
 	s.node(top, reflect.TypeFor[ruleFile](), "")
 	if len(s.wrong) > 0 {
 		return nil, nil, errors.Join(s.wrong...)
@@ -86,10 +86,11 @@ func parseRules(f RuleFile) (*ruleFile, *yaml.Node, error) {
 // an empty condition holds always. The YAML package alone lets much of that
 // pass and does not name the rule.
 type strict struct {
-	file  string
-	rule  string
-	seen  map[nodeType]bool // an alias is checked once
-	wrong []error
+	file   string
+	rule   string
+	seen   map[nodeType]bool // what an alias can lead back to is checked once
+	fields map[reflect.Type]map[string]reflect.Type
+	wrong  []error
 }
 
 type nodeType struct {
@@ -110,10 +111,12 @@ func (s *strict) node(n *yaml.Node, t reflect.Type, key string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if s.seen[nodeType{n, t}] {
-		return
+	if n.Anchor != "" {
+		if s.seen[nodeType{n, t}] {
+			return
+		}
+		s.seen[nodeType{n, t}] = true
 	}
-	s.seen[nodeType{n, t}] = true
 	switch t.Kind() {
 	case reflect.Struct:
 		s.mapping(n, t, key)
@@ -133,7 +136,11 @@ func (s *strict) mapping(n *yaml.Node, t reflect.Type, key string) {
 		defer func() { s.rule = "" }()
 		key = ""
 	}
-	known := fieldsOf(t)
+	known := s.fields[t]
+	if known == nil {
+		known = fieldsOf(t)
+		s.fields[t] = known
+	}
 	s.pairs(n, key, func(k, v *yaml.Node) {
 		f, ok := known[k.Value]
 		if !ok {

@@ -53,7 +53,7 @@ func (f *found) instead() string {
 // the rule. Of what runs inside a boundary, an effect that no rollback reaches
 // names it: that is what whoever reads the verdict has to know.
 func (c *collector) verdict(command string, user User) Verdict {
-	v := Verdict{Decision: Deny, Rule: ruleNothing, Reason: "nothing in the command could be judged", Alternative: "Send a plain command."}
+	v := refuse(ruleNothing, refusals[ruleNothing].Reason)
 	v.command = c.text
 	top := c.top()
 	if top == nil || !c.seen {

@@ -225,8 +225,10 @@ func scanTokens(toks []awkToken) awkProgram {
 // partial is a command of which only the front is known. Quotes in it may be
 // open, so they are dropped.
 func partial(front string) string {
-	return strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(front) + "\x01 \x01"
+	return unquoted.Replace(front) + "\x01 \x01"
 }
+
+var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
 // pipe adds what is printed into a command, when that command is a shell.
 func (a *awkProgram) pipe(before []awkToken) {

@@ -199,20 +199,20 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 	if words.stdin.MatchString(text) && (words.run.MatchString(text) || loadsStdin.MatchString(text)) {
 		w.Report(sc, shell.FactOpaque, u.Name, u.Span)
 	}
-	literals := literalsOf(text)
-	for _, l := range literals {
-		if cmd := strings.Trim(strings.TrimSpace(l), "|"); cmd != strings.TrimSpace(l) && (words.write.MatchString(text) || words.spawn.MatchString(text)) {
-			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), cmd, u.Span) // a pipe that open starts
+	literals, spawns := literalsOf(text), words.spawn.MatchString(text)
+	if pipes := pipesOf(literals); len(pipes) > 0 && (spawns || words.write.MatchString(text)) {
+		for _, cmd := range pipes {
+			w.Source(sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true}), cmd, u.Span)
 			if words.shellPipe.MatchString(cmd) {
 				w.Report(sc, FactCodeSpawn, u.Name, u.Span) // what is printed into it is code
 			}
 		}
 	}
-	if words.spawn.MatchString(text) {
+	if spawns {
 		if len(literals) == 0 {
 			w.Report(sc, FactCodeSpawn, u.Name, u.Span)
 		}
-		j.direct(w, sc, u, text)
+		j.direct(w, sc, u, text, literals)
 		j.spawned(w, sc, u, text, literals)
 	}
 	if lang == "m4" && strings.Contains(text, "syscmd") {
@@ -220,6 +220,19 @@ func (j *Judge) code(w *shell.Walker, sc *shell.Scope, u *Use, lang, text string
 	}
 	j.commandLines(w, sc, u, lang, text)
 	j.touched(sc, u, text, literals)
+}
+
+// pipesOf is the commands of the texts that open takes for pipes: those with a
+// bar in front or behind.
+func pipesOf(literals []string) []string {
+	var out []string
+	for _, l := range literals {
+		l = strings.TrimSpace(l)
+		if cmd := strings.Trim(l, "|"); cmd != l {
+			out = append(out, cmd)
+		}
+	}
+	return out
 }
 
 // spawned judges every text in the code that may be a command line, and every
@@ -235,7 +248,7 @@ func (j *Judge) spawned(w *shell.Walker, sc *shell.Scope, u *Use, text string, l
 		if !bareWord(l) { // a guess of one word counts for nothing
 			w.Source(inner, l, u.Span)
 		}
-		if j.tentative < 3 && words.spawn.MatchString(l) && len(l) < len(text) {
+		if j.tentative < 3 && len(l) < len(text) && words.spawn.MatchString(l) {
 			j.spawned(w, sc, u, l, literalsOf(l)) // code in a text of the code
 		}
 	}

@@ -103,7 +103,7 @@ func (j *Judge) commandLines(w *shell.Walker, sc *shell.Scope, u *Use, lang, tex
 var removeItem = regexp.MustCompile(`(?i)(?:\bremove-item|^\s*(?:ri|del|rd|erase))\s`)
 
 // direct judges the commands that calls start for sure.
-func (j *Judge) direct(w *shell.Walker, sc *shell.Scope, u *Use, text string) {
+func (j *Judge) direct(w *shell.Walker, sc *shell.Scope, u *Use, text string, literals []string) {
 	inner := sc.Fresh(u.Name, "sh", nil).WithStdin(shell.Stream{Known: true})
 	switch u.Name {
 	case "perl", "ruby", "php":
@@ -124,7 +124,7 @@ func (j *Judge) direct(w *shell.Walker, sc *shell.Scope, u *Use, text string) {
 			w.Source(inner, filled, u.Span)
 		}
 		if placeholder.MatchString(list[0]) {
-			for _, l := range literalsOf(text) { // a list that a loop goes through
+			for _, l := range literals { // a list that a loop goes through
 				if strings.HasPrefix(l, "/") || strings.HasPrefix(l, "~") {
 					w.Source(inner, placeholder.ReplaceAllLiteralString(list[0], l), u.Span)
 				}
@@ -170,6 +170,9 @@ var (
 	plainSet      = regexp.MustCompile(`(?:^|[\n;{(\s])(\$?\w+)\s*=\s*('[^'\\\n]*'|"[^"\\\n$]*")\s*(?:[;\n]|$)`)
 )
 
+// separators are the ways to write a slash.
+var separators = strings.NewReplacer("{chr(47)}", "/", "{os.sep}", "/", "os.path.sep", "'/'", "os.sep", "'/'", "path.sep", "'/'", "chr(47)", "'/'")
+
 // folded resolves what a reader sees at once: names that import gives to
 // modules and functions, variables set to one plain text, and texts put
 // together from pieces.
@@ -177,7 +180,7 @@ func folded(lang, text string) string {
 	if len(text) > 16<<10 {
 		return joined(lang, text)
 	}
-	text = strings.NewReplacer("{chr(47)}", "/", "{os.sep}", "/", "os.path.sep", "'/'", "os.sep", "'/'", "path.sep", "'/'", "chr(47)", "'/'").Replace(text)
+	text = separators.Replace(text)
 	if strings.Contains(text, " as ") {
 		for _, m := range pyAlias.FindAllStringSubmatch(text, 8) {
 			text = renamed(text, m[2]+".", m[1]+".")

@@ -49,22 +49,28 @@ func implicitHost(sc *shell.Scope, c shell.Call, name string) string {
 		return ""
 	}
 	for _, v := range databaseVariables[family] {
-		value, ok := sc.Setting(c, v)
-		if !ok || value == "" {
-			continue
-		}
-		if v == "PGSERVICE" {
-			return "service:" + value // a service file says where; hardly ever this machine
-		}
-		host := value
-		if strings.Contains(value, "://") {
-			host = hostOf(value)
-		}
-		if !nearHost(host) {
-			return host
+		values, _ := sc.Settings(c, v)
+		for i, value := range values {
+			if value == "" || i > 0 && value == string(shell.HoleMaybe) {
+				continue
+			}
+			if v == "PGSERVICE" {
+				return "service:" + value // a service file says where; hardly ever this machine
+			}
+			if host := hostIn(value); !nearHost(host) {
+				return host
+			}
 		}
 	}
 	return ""
+}
+
+// hostIn is the host that a setting names: by itself, or in an address.
+func hostIn(value string) string {
+	if strings.Contains(value, "://") {
+		return hostOf(value)
+	}
+	return value
 }
 
 // namesHost reports whether an argument says where the database is.
@@ -83,20 +89,18 @@ var resets = regexp.MustCompile(`(?i)(?:^|[\s:_-])(?:flush|reset|drop|truncate|w
 // frameworkDatabase is the remote database that a variable in front of a
 // command of a framework names, when the command changes it.
 func frameworkDatabase(sc *shell.Scope, c shell.Call) string {
-	if !sc.Assigned(c, "DATABASE_URL", "DB_HOST", "MONGODB_URI", "DB_URL") || len(c.Argv) < 2 {
+	if len(c.Argv) < 2 {
 		return ""
 	}
 	for _, v := range [...]string{"DATABASE_URL", "DB_URL", "MONGODB_URI", "DB_HOST"} {
-		value, ok := sc.Setting(c, v)
-		if !ok || !shell.Known(value) || !strings.Contains(value, "://") && v != "DB_HOST" {
-			continue
-		}
-		host := value
-		if strings.Contains(value, "://") {
-			host = hostOf(value)
-		}
-		if !nearHost(host) && strings.Contains(host, ".") && resets.MatchString(strings.Join(c.Argv[1:], " ")) {
-			return host
+		values, _ := sc.Settings(c, v)
+		for _, value := range values {
+			if !shell.Known(value) || !strings.Contains(value, "://") && v != "DB_HOST" {
+				continue
+			}
+			if host := hostIn(value); !nearHost(host) && strings.Contains(host, ".") && resets.MatchString(strings.Join(c.Argv[1:], " ")) {
+				return host
+			}
 		}
 	}
 	return ""

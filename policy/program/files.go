@@ -240,7 +240,7 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	p := spec.parse(args)
 	u.Options, u.Operands = p.options, p.operands
 	inner := sc
-	if d, ok := j.dir(spec, p.options); ok {
+	if d, ok := workDir(p.options); ok {
 		inner = sc.In(sc.Path(d))
 	}
 	changed := j.options(w, sc, &u, p.options)
@@ -259,7 +259,7 @@ func (j *Judge) tar(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(file.Value)})
 	case extract && !hasFlag(p, "-O", "--to-stdout"):
 		dir := "."
-		if d, ok := j.dir(spec, p.options); ok {
+		if d, ok := workDir(p.options); ok {
 			dir = d
 		}
 		into := shell.Clean(dir, inner.Cwd())

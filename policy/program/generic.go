@@ -13,7 +13,7 @@ func (j *Judge) generic(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Sp
 	u.Options = append(u.Options, p.options...)
 	changed := j.options(w, sc, &u, p.options)
 	inner := sc
-	if o, ok := j.dir(spec, p.options); ok {
+	if o, ok := workDir(p.options); ok {
 		inner = sc.In(sc.Path(o))
 	}
 	if spec.Effect == "launch" && p.odd || spec.Guess {
@@ -70,7 +70,7 @@ func (j *Judge) beyond(inner, sc *shell.Scope, u *Use, spec *Spec, p parsed) {
 			}
 		}
 	}
-	if dir, ok := j.dir(spec, p.options); ok && u.Name == "patch" {
+	if dir, ok := workDir(p.options); ok && u.Name == "patch" {
 		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(dir)})
 	}
 	if u.Name == "zip" && hasFlag(p, "-m", "--move") {
@@ -105,8 +105,8 @@ func loose(options []Option) bool {
 	return false
 }
 
-// dir returns the value of the option that sets the working directory.
-func (j *Judge) dir(spec *Spec, options []Option) (string, bool) {
+// workDir returns the value of the option that sets the working directory.
+func workDir(options []Option) (string, bool) {
 	for _, o := range options {
 		if o.kind == Dir && o.Has {
 			return o.Value, true

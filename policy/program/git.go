@@ -60,9 +60,6 @@ func (j *Judge) git(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	}
 	j.options(w, inner, &u, q.options)
 	j.gitSub(w, inner, &u, name, q, p.operands[1:])
-	if help(append([]string{""}, p.operands[1:]...)) && plain {
-		u.Hardened = ""
-	}
 	if form, ok := gitReader(name, sub, q, p.operands[1:]); ok && plain && !q.odd && gitQuiet(q) && len(c.Env) == 0 && trusted(c.Argv[0]) {
 		u.Hardened = gitHardened(args, p, form)
 	}

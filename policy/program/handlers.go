@@ -135,7 +135,7 @@ func (j *Judge) env(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec, 
 	u.Options = append(u.Options, p.options...)
 	changed := false
 	inner := sc.Sub().Under(u.Name)
-	if d, ok := j.dir(spec, p.options); ok {
+	if d, ok := workDir(p.options); ok {
 		inner = inner.In(sc.Path(d))
 	}
 	rest := p.operands
@@ -287,7 +287,7 @@ func xargsItems(text string, p parsed) []string {
 	case hasFlag(p, "-I", "-i", "--replace", "-J", "-R"):
 		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	}
-	return strings.FieldsFunc(strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(text), func(r rune) bool {
+	return strings.FieldsFunc(unquoted.Replace(text), func(r rune) bool {
 		return r == ' ' || r == '\n' || r == '\t' || r == 0xe000
 	})
 }

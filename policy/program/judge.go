@@ -118,14 +118,13 @@ func (j *Judge) Run(w *shell.Walker, sc *shell.Scope, c shell.Call) shell.Stream
 		j.unknown(w, sc, c, name)
 		return shell.Stream{Fetched: c.Stdin.Fetched, Decoded: c.Stdin.Decoded || c.Stdin.Known && c.Stdin.Text != ""}
 	}
-	u := Use{Name: called, Argv: c.Argv, Span: c.Span, Via: sc.Via(), Known: true, Stdin: c.Stdin, Reach: reach(sc, c, called)}
+	u := Use{Name: called, Argv: c.Argv, Span: c.Span, Via: sc.Via(), Known: true, Stdin: c.Stdin}
 	if _, sure := printsHelp(called, c.Argv[1:]); sure && trusted(c.Argv[0]) {
-		u.ReadOnly, u.Prints, u.Reach = true, true, ""
+		u.ReadOnly, u.Prints = true, true
 		j.use(u)
 		return shell.Stream{}
 	}
 	if help(c.Argv) && trusted(c.Argv[0]) {
-		u.Reach = "" // it only reads
 		u.ReadOnly, u.Options = true, []Option{{Name: c.Argv[len(c.Argv)-1], Known: true}}
 		if name == "go" { // else it starts the tool chain that the project names
 			u.ReadOnly = false
@@ -136,6 +135,7 @@ func (j *Judge) Run(w *shell.Walker, sc *shell.Scope, c shell.Call) shell.Stream
 		j.use(u)
 		return shell.Stream{}
 	}
+	u.Reach = reach(sc, c, called)
 	u.Parsed = len(spec.options) > 0
 	args := c.Argv[1:]
 	for len(spec.Sub) > 0 && spec.Handler == "" {
@@ -267,12 +267,13 @@ func firstLine(s string) string {
 // unknown judges a program nobody described: a local change, unless one of
 // its arguments begins a command that would be a catastrophe.
 func (j *Judge) unknown(w *shell.Walker, sc *shell.Scope, c shell.Call, name string) {
-	u := Use{Name: name, Argv: c.Argv, Operands: c.Argv[1:], Span: c.Span, Via: sc.Via(), Stdin: c.Stdin, Reach: reach(sc, c, name)}
+	u := Use{Name: name, Argv: c.Argv, Operands: c.Argv[1:], Span: c.Span, Via: sc.Via(), Stdin: c.Stdin}
 	if _, sure := printsHelp(name, c.Argv[1:]); sure && trusted(c.Argv[0]) {
-		u.Known, u.ReadOnly, u.Prints, u.Reach = true, true, true, ""
+		u.Known, u.ReadOnly, u.Prints = true, true, true
 		j.use(u)
 		return
 	}
+	u.Reach = reach(sc, c, name)
 	results(sc, &u, c.Argv[1:])
 	j.use(u)
 	j.guess(w, sc, c, name, c.Argv[1:])

@@ -18,7 +18,7 @@ var loopback = regexp.MustCompile(`^(?:https?://)?(?:localhost|127(?:\.[0-9]{1,3
 // variable turns aside may end anywhere.
 func staysHere(sc *shell.Scope, c shell.Call, u *Use, p parsed, address string) bool {
 	m := loopback.FindStringSubmatch(address)
-	if m == nil || p.odd || carries(address) || m[1] == "2375" || m[1] == "2376" { // the ports of container engines
+	if m == nil || p.odd || carries(address) || engineDoor.MatchString(m[1]) {
 		return false
 	}
 	r := &reacher{sc: sc, call: c, name: u.Name}
@@ -75,6 +75,6 @@ func turns(r *reacher, o Option) bool {
 
 // said reports whether a value holds what the line shows, and at most numbers
 // and variables that nobody set.
-func said(v string) bool {
-	return shell.Known(strings.NewReplacer(string(shell.HoleText), "", string(shell.HoleMaybe), "").Replace(v))
-}
+func said(v string) bool { return shell.Known(leftOut.Replace(v)) }
+
+var leftOut = strings.NewReplacer(string(shell.HoleText), "", string(shell.HoleMaybe), "")

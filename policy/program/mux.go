@@ -110,12 +110,15 @@ func typed(keys []string) string {
 	return b.String()
 }
 
+// entered is the ways to say that a line typed into a terminal ends.
+var entered = strings.NewReplacer("^M", "\n", "\ue00d", "\n", `\n`, "\n", `\r`, "\n", `\015`, "\n", `\012`, "\n")
+
 func (j *Judge) screen(w *shell.Walker, sc *shell.Scope, c shell.Call, run *shell.Scope, args []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
 		case a == "-X" && i+2 < len(args) && args[i+1] == "stuff":
-			w.Source(run, strings.NewReplacer("^M", "\n", "\ue00d", "\n", `\n`, "\n", `\r`, "\n", `\015`, "\n", `\012`, "\n").Replace(args[i+2]), c.Span)
+			w.Source(run, entered.Replace(args[i+2]), c.Span)
 			return
 		case a == "-X":
 			if i+2 < len(args) && (args[i+1] == "exec" || args[i+1] == "screen") {

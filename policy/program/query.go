@@ -25,7 +25,9 @@ func (j *Judge) query(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 		j.use(u)
 		return shell.Stream{}
 	case "ssh-keygen":
-		keyFiles(sc, &u, p, lists)
+		if !lists {
+			keyFiles(sc, &u, p)
+		}
 	case "yq":
 		if hasFlag(p, "-i", "--inplace", "--in-place") {
 			for _, o := range p.operands {
@@ -33,7 +35,7 @@ func (j *Judge) query(w *shell.Walker, sc *shell.Scope, c shell.Call, spec *Spec
 			}
 		}
 	case "cpio":
-		if d, ok := j.dir(spec, p.options); ok && hasFlag(p, "-i", "--extract") {
+		if d, ok := workDir(p.options); ok && hasFlag(p, "-i", "--extract") {
 			u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(d)})
 		}
 	}
@@ -106,10 +108,7 @@ func asks(name string, p parsed, args []string) bool {
 }
 
 // keyFiles notes the key that ssh-keygen makes or changes.
-func keyFiles(sc *shell.Scope, u *Use, p parsed, lists bool) {
-	if lists {
-		return
-	}
+func keyFiles(sc *shell.Scope, u *Use, p parsed) {
 	if o, ok := p.given("-f"); ok {
 		u.Accesses = append(u.Accesses, Access{Action: Write, Path: sc.Path(o.Value)})
 	}

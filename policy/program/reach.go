@@ -3,6 +3,7 @@ package program
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"savepoint/policy/shell"
@@ -39,12 +40,10 @@ func reach(sc *shell.Scope, c shell.Call, name string) string {
 		if len(args) > 0 && slices.Contains([]string{"prisma", "supabase", "wrangler", "serve", "http-server"}, args[0]) {
 			name, args = args[0], args[1:]
 		}
-	case "image", "sudo":
-		return ""
 	}
 	at := &reacher{sc: sc, call: c, name: name, args: args}
 	switch {
-	case at.sends(), at.serves(), at.publishes(), at.emulates(), at.stores():
+	case at.serves(), at.stores(), at.pushes(), (at.sends() || at.publishes() || at.emulates()) && !at.turned():
 		return Here
 	case at.rehearses(), at.inquires():
 		return Asks
@@ -65,10 +64,8 @@ type reacher struct {
 func (r *reacher) strictly(options string) (parsed, bool) { return strictly(options, r.args) }
 
 func strictly(options string, args []string) (parsed, bool) {
-	s := &Spec{Effect: "change", Options: options, Operands: "text*"}
-	if s.compile() != nil {
-		return parsed{}, false
-	}
+	s := &Spec{Options: options}
+	p, ok := taken(s, args)
 	for _, a := range args {
 		if name, _, _ := strings.Cut(a, "="); strings.HasPrefix(a, "--") && a != "--" {
 			if _, ok := s.options[name]; !ok {
@@ -76,8 +73,19 @@ func strictly(options string, args []string) (parsed, bool) {
 			}
 		}
 	}
+	return p, ok && !p.loose && once(p)
+}
+
+// taken takes the arguments apart by a list of options that is not in a table.
+// It fails when an option is not listed; whether the others are sure is for
+// the caller to say.
+func taken(s *Spec, args []string) (parsed, bool) {
+	s.Effect, s.Operands = "change", "text*"
+	if s.compile() != nil {
+		return parsed{}, false
+	}
 	p := s.parse(args)
-	return p, !p.odd && !p.loose && once(p)
+	return p, !p.odd
 }
 
 // single returns the option by any of its names, when it is there only once.
@@ -107,23 +115,30 @@ func once(p parsed) bool {
 var (
 	loopHost    = `(?:localhost|127(?:\.[0-9]{1,3}){3}|\[?::1\]?|0\.0\.0\.0)`
 	loopName    = regexp.MustCompile(`^` + loopHost + `$`)
-	loopAddress = regexp.MustCompile(`^(?:[a-z][a-z0-9+.]*://)?(?:[A-Za-z0-9_.-]*(?::[^@/\s]*)?@)?` + loopHost + `(?::[0-9]+)?(?:[/?#][^\s\\]*)?$`)
+	loopAddress = regexp.MustCompile(`^(?:[a-z][a-z0-9+.]*://)?(?:[A-Za-z0-9_.-]*(?::[^@/?#\\\s]*)?@)?` + loopHost + `(?::[0-9]+)?(?:[/?#][^\s\\]*)?$`)
 	loopDevice  = regexp.MustCompile(`^/dev/(?:tcp|udp)/` + loopHost + `/(?:[0-9]+|[\x01\x02\x05])$`)
 	loopImage   = regexp.MustCompile(`^(?:docker://|oci://)?` + loopHost + `:[0-9]+/[a-z0-9._/-]+(?:[:@][A-Za-z0-9._:-]+)?$`)
 	portWord    = regexp.MustCompile(`^(?:[0-9]+(?:-[0-9]+)?|\x01|\x02)$`)
-	engineDoor  = regexp.MustCompile(`(?:^|:)237[56](?:/|$)`) // container engines listen there
+	engineDoor  = regexp.MustCompile(`(?:^|[:-])0*237[56](?:\D|$)`) // container engines listen there
 )
 
-// local reports whether a text names this machine and nothing else.
+// filledIn puts a digit in the place of text that is not known.
+var filledIn = strings.NewReplacer(string(shell.HoleText), "0", string(shell.HoleMaybe), "0")
+
+// localAddress reports whether a text names this machine and nothing else.
 func localAddress(a string) bool {
-	return shell.Known(strings.NewReplacer("\x01", "", "\x02", "").Replace(a)) && loopAddress.MatchString(strings.NewReplacer("\x01", "0", "\x02", "0").Replace(a)) && !engineDoor.MatchString(hostPart(a))
+	return said(a) && loopAddress.MatchString(filledIn.Replace(a)) && !engineDoor.MatchString(hostPart(a))
 }
 
+// hostPart is the part of an address that names the host and the port.
 func hostPart(a string) string {
 	if _, rest, ok := strings.Cut(a, "://"); ok {
 		a = rest
 	}
-	host, _, _ := strings.Cut(a, "/")
+	host := a
+	if end := strings.IndexAny(a, "/?#"); end >= 0 {
+		host = a[:end]
+	}
 	return host[strings.LastIndexByte(host, '@')+1:]
 }
 
@@ -203,9 +218,6 @@ func (r *reacher) host(p parsed, ok bool, at int, names ...string) bool {
 // sends proves for clients that the one service they talk to is of this
 // machine, and that what they send is text of the line or material.
 func (r *reacher) sends() bool {
-	if r.turned() {
-		return false
-	}
 	switch r.name {
 	case "nc", "ncat", "netcat", "nc.openbsd", "nc.traditional", "telnet":
 		p, ok := r.strictly(ncOptions)
@@ -213,7 +225,7 @@ func (r *reacher) sends() bool {
 			return false
 		}
 		return r.host(p, ok && len(p.operands) < 4, 0) && !slices.ContainsFunc(p.operands[1:], func(o string) bool {
-			return !portWord.MatchString(o) || engineDoor.MatchString(o) && !hasFlag(p, "-z")
+			return !portWord.MatchString(o) || !hasFlag(p, "-z") && (engineDoor.MatchString(o) || !r.call.Stdin.Inherit && spansDoor(o))
 		})
 	case "socat":
 		p, ok := r.strictly("-duUv -t=text -T=text")
@@ -235,6 +247,15 @@ func (r *reacher) sends() bool {
 	return r.queues()
 }
 
+// spansDoor reports whether a range of ports takes in those of container
+// engines: nc says the same to every port that is open.
+func spansDoor(ports string) bool {
+	low, high, ok := strings.Cut(ports, "-")
+	a, _ := strconv.Atoi(low)
+	b, _ := strconv.Atoi(high)
+	return ok && min(a, b) <= 2376 && max(a, b) >= 2375
+}
+
 // queues proves the same for clients of message queues and of gRPC.
 func (r *reacher) queues() bool {
 	switch r.name {
@@ -247,12 +268,8 @@ func (r *reacher) queues() bool {
 		p, ok := r.strictly(amqpOptions)
 		return r.host(p, ok, byOption, "-u", "--url", "-s", "--server")
 	case "grpcurl":
-		s := &Spec{Effect: "change", Single: true, Options: grpcOptions, Operands: "text*"}
-		if s.compile() != nil {
-			return false
-		}
-		p := s.parse(r.args)
-		return r.host(p, !p.odd && !p.loose, 0)
+		p, ok := taken(&Spec{Single: true, Options: grpcOptions}, r.args)
+		return r.host(p, ok && !p.loose, 0)
 	case "kcat", "kafkacat":
 		p, ok := r.strictly("-PCLQqeTZ -b=text -t=text -p=text -K=text -k=text -D=text -o=text -c=text -f=text -H=text")
 		return r.host(p, ok && len(p.operands) == 0, byOption, "-b")
@@ -302,7 +319,7 @@ func (r *reacher) items() bool {
 		}
 	}
 	return localAddress(address) && !slices.ContainsFunc(list[1:], func(o string) bool {
-		if !shell.Known(strings.NewReplacer("\x01", "", "\x02", "").Replace(o)) {
+		if !said(o) {
 			return !strings.HasPrefix(o, "Authorization:")
 		}
 		if m := webFile.FindStringSubmatch(o); m != nil {

@@ -11,7 +11,7 @@ import (
 const (
 	pushOptions     = "-fundq46v --dry-run --force --force-with-lease?=text --force-if-includes --all --branches --tags --follow-tags --mirror --prune --delete --set-upstream --atomic --quiet --verbose --porcelain --no-verify --progress --no-progress --thin --no-thin --ipv4 --ipv6"
 	registryOptions = "-fs --registry=text --access=text --tag=text --dry-run --force --ignore-scripts --no-git-checks --provenance --json --silent --workspaces --workspace=text -w=text"
-	cargoOptions    = "-nqvp=text -q -v -n -p=text -j=text -F=text --dry-run --allow-dirty --no-verify --package=text --workspace --locked --offline --frozen --all-features --no-default-features --features=text --quiet --verbose --jobs=text --exclude=text"
+	cargoOptions    = "-q -v -n -p=text -j=text -F=text --dry-run --allow-dirty --no-verify --package=text --workspace --locked --offline --frozen --all-features --no-default-features --features=text --quiet --verbose --jobs=text --exclude=text"
 )
 
 // localRepository reports whether git takes the text for a directory of this
@@ -22,7 +22,7 @@ func localRepository(a string) bool {
 		a = rest
 		return strings.HasPrefix(a, "/") && shell.Known(a)
 	}
-	return shell.Known(strings.NewReplacer("\x01", "", "\x02", "").Replace(a)) && !strings.Contains(a, "::") &&
+	return said(a) && !strings.Contains(a, "::") &&
 		(a == "." || strings.HasPrefix(a, "/") || strings.HasPrefix(a, "./")) && !unknownStart(a)
 }
 
@@ -38,12 +38,15 @@ func (r *reacher) push() (parsed, bool) {
 	return strictly(pushOptions, args[1:])
 }
 
+// pushes proves that a git push goes to a directory of this machine.
+func (r *reacher) pushes() bool {
+	p, ok := r.push()
+	return ok && len(p.operands) > 0 && localRepository(p.operands[0])
+}
+
 // publishes proves for programs that publish that they do so on this machine.
 func (r *reacher) publishes() bool {
-	if p, ok := r.push(); ok {
-		return len(p.operands) > 0 && localRepository(p.operands[0])
-	}
-	if r.turned() || len(r.args) == 0 {
+	if len(r.args) == 0 {
 		return false
 	}
 	address := func(options, sub, name string) bool {
@@ -51,14 +54,8 @@ func (r *reacher) publishes() bool {
 			return false
 		}
 		p, ok := strictly(options, r.args[1:])
-		o, has := p.given(name)
-		n := 0
-		for _, q := range p.options {
-			if q.Name == name {
-				n++
-			}
-		}
-		return ok && has && n == 1 && localAddress(o.Value)
+		o, once := p.single(name)
+		return ok && once && localAddress(o.Value)
 	}
 	switch r.name {
 	case "npm", "pnpm", "yarn", "cnpm":
@@ -143,20 +140,22 @@ func (r *reacher) rehearses() bool {
 	if len(r.args) == 0 {
 		return false
 	}
-	dry := func(options, sub string) bool {
+	dry := func(sub, options, flag string) bool {
+		if r.args[0] != sub {
+			return false
+		}
 		p, ok := strictly(options, r.args[1:])
-		return r.args[0] == sub && ok && hasFlag(p, "--dry-run")
+		return ok && hasFlag(p, flag)
 	}
 	switch r.name {
 	case "npm", "pnpm", "cnpm", "bun":
-		return dry(registryOptions, "publish") || dry(registryOptions, "unpublish")
+		return dry("publish", registryOptions, "--dry-run") || dry("unpublish", registryOptions, "--dry-run")
 	case "cargo":
-		return dry(cargoOptions, "publish") || r.args[0] == "publish" && slices.Contains(r.args, "-n") && dryCargo(r.args[1:])
+		return dry("publish", cargoOptions, "--dry-run") || slices.Contains(r.args, "-n") && dry("publish", cargoOptions, "-n")
 	case "poetry", "uv", "pdm":
-		return dry("-nvq --dry-run --build --skip-existing --no-interaction -r=text --repository=text", "publish")
+		return dry("publish", "-nvq --dry-run --build --skip-existing --no-interaction -r=text --repository=text", "--dry-run")
 	case "goreleaser":
-		p, ok := strictly("-f=text -p=text --snapshot --clean --rm-dist --skip=text --skip-publish --parallelism=text --config=text --timeout=text --single-target --verbose", r.args[1:])
-		return ok && r.args[0] == "release" && hasFlag(p, "--snapshot")
+		return dry("release", "-f=text -p=text --snapshot --clean --rm-dist --skip=text --skip-publish --parallelism=text --config=text --timeout=text --single-target --verbose", "--snapshot")
 	case "mvn", "mvnw", "gradle", "gradlew":
 		return slices.Contains(r.args, "--dry-run") && !slices.ContainsFunc(r.args, func(a string) bool {
 			return !shell.Known(a) || strings.HasPrefix(a, "-I") || strings.Contains(a, "init-script")
@@ -167,17 +166,12 @@ func (r *reacher) rehearses() bool {
 	return false
 }
 
-func dryCargo(args []string) bool {
-	p, ok := strictly(cargoOptions, args)
-	return ok && hasFlag(p, "-n")
-}
-
 // reads reports whether the first word, behind options that only choose the
 // cluster, is one of those that change nothing there. Words further on are
 // names, and names may look like orders.
 func (r *reacher) reads() bool {
 	p, ok := strictly("-n=text --namespace=text --context=text --kube-context=text --kubeconfig=text --cluster=text --user=text", firstWords(r.args))
-	if !ok || len(p.operands) == 0 || slices.ContainsFunc(r.args, func(a string) bool { return shell.Has(a, shell.HoleOutput) || shell.Has(a, shell.HoleDecoded) }) {
+	if !ok || len(p.operands) == 0 || slices.ContainsFunc(r.args, carries) {
 		return false
 	}
 	list := []string{"get", "describe", "logs", "explain", "diff", "version", "api-resources", "api-versions", "top", "cluster-info", "events"}
@@ -214,16 +208,10 @@ func (r *reacher) inquires() bool {
 		if r.args[0] != "s_client" {
 			return false
 		}
-		s := &Spec{Effect: "change", Single: true, Options: "-connect=text -host=text -port=text -servername=text -showcerts -CAfile=text -CApath=text -verify=text -verify_return_error -verify_hostname=text -tls1 -tls1_1 -tls1_2 -tls1_3 -no_tls1_3 -no_ign_eof -ign_eof -brief -quiet -status -starttls=text -alpn=text -cipher=text -ciphersuites=text -prexit -4 -6 -noservername -state -tlsextdebug -msg -debug -crlf -nocommands", Operands: "text*"}
-		if s.compile() != nil {
-			return false
-		}
-		p := s.parse(r.args[1:])
+		p, ok := taken(&Spec{Single: true, Options: "-connect=text -host=text -port=text -servername=text -showcerts -CAfile=text -CApath=text -verify=text -verify_return_error -verify_hostname=text -tls1 -tls1_1 -tls1_2 -tls1_3 -no_tls1_3 -no_ign_eof -ign_eof -brief -quiet -status -starttls=text -alpn=text -cipher=text -ciphersuites=text -prexit -4 -6 -noservername -state -tlsextdebug -msg -debug -crlf -nocommands"}, r.args[1:])
 		in := r.call.Stdin
 		quiet := in.Known && slices.Contains([]string{"", "Q", "q", "QUIT", "quit", "x"}, strings.TrimSpace(in.Text))
-		return quiet && !p.odd && !p.loose && !slices.ContainsFunc(r.args, func(a string) bool {
-			return !shell.Known(strings.NewReplacer("\x01", "", "\x02", "").Replace(a))
-		})
+		return quiet && ok && !p.loose && !slices.ContainsFunc(r.args, func(a string) bool { return !said(a) })
 	case "helm", "kubectl", "oc":
 		return r.reads()
 	case "gh":

@@ -8,27 +8,10 @@ import (
 	"savepoint/policy/shell"
 )
 
-// environment returns what a variable is for the call, if the text sets it.
-func (r *reacher) environment(name string) ([]string, bool) {
-	var values []string
-	for _, s := range r.call.Env {
-		if s.Name == name {
-			values = append(values, s.Value)
-		}
-	}
-	if len(values) > 0 {
-		return values, true
-	}
-	if r.sc.Assigned(shell.Call{}, name) {
-		return r.sc.Values(name), true
-	}
-	return nil, false
-}
-
 // emulates proves for the tools of cloud providers that they talk to an
 // emulator on this machine.
 func (r *reacher) emulates() bool {
-	if len(r.args) == 0 || r.turned() || slices.ContainsFunc(r.args, func(a string) bool { return shell.Has(a, shell.HoleOutput) || shell.Has(a, shell.HoleDecoded) }) {
+	if len(r.args) == 0 || slices.ContainsFunc(r.args, carries) {
 		return false
 	}
 	a := r.args
@@ -82,14 +65,14 @@ func (r *reacher) endpoint() bool {
 		}
 	}
 	if len(all) == 0 {
-		all, _ = r.environment("AWS_ENDPOINT_URL")
+		all, _ = r.sc.Settings(r.call, "AWS_ENDPOINT_URL")
 	}
 	return len(all) > 0 && !slices.ContainsFunc(all, func(v string) bool { return !localAddress(v) }) &&
 		!slices.ContainsFunc(r.args, func(s string) bool { return strings.HasPrefix(s, "--cli-input") && strings.Contains(s, "http") })
 }
 
 // localStore is an address of a database that lies on this machine.
-var localStore = regexp.MustCompile(`^(?:(?:jdbc:)?(?:postgres(?:ql)?|mysql|mariadb|mongodb|redis|sqlserver|cockroachdb)(?:\+[a-z0-9]+)?:(?://)?(?:[^@/\s]*@)?(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]+)?(?:[/;?][^\s@]*)?|(?:jdbc:)?(?:h2:mem|h2:file|h2|hsqldb|sqlite[0-9]?|derby|duckdb):\S*|file:[^/\s]\S*|file:/[^/\s]\S*)$`)
+var localStore = regexp.MustCompile(`^(?:(?:jdbc:)?(?:postgres(?:ql)?|mysql|mariadb|mongodb|redis|sqlserver|cockroachdb)(?:\+[a-z0-9]+)?:(?://)?(?:[^@/?#\\\s]*@)?(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]+)?(?:[/;?][^\s@]*)?|(?:jdbc:)?(?:h2:mem|h2:file|h2|hsqldb|sqlite[0-9]?|derby|duckdb):\S*|file:[^/\s]\S*|file:/[^/\s]\S*)$`)
 
 func storedHere(values []string) bool {
 	return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool {
@@ -101,8 +84,8 @@ func storedHere(values []string) bool {
 func (r *reacher) stores() bool {
 	switch r.name {
 	case "prisma":
-		values, ok := r.environment("DATABASE_URL")
-		direct, two := r.environment("DIRECT_URL")
+		values, ok := r.sc.Settings(r.call, "DATABASE_URL")
+		direct, two := r.sc.Settings(r.call, "DIRECT_URL")
 		p, plain := r.strictly("-f --force --force-reset --accept-data-loss --skip-generate --skip-seed --schema=text --name=text -n=text --create-only --file=text --stdin --preview-feature --url=text")
 		if o, has := p.given("--url"); has {
 			values, ok = []string{o.Value}, true
@@ -126,24 +109,16 @@ func (r *reacher) stores() bool {
 	case "redis-cli", "valkey-cli", "keydb-cli":
 		// Behind the command no word is an option any more; without -h and -u
 		// the server is the one of this machine.
-		p, ok := (&Spec{Stop: true}).cli(r.args)
+		p, ok := taken(&Spec{Stop: true, Options: cliOptions}, r.args)
 		return ok && !slices.ContainsFunc(p.options, func(o Option) bool {
 			return o.Name == "-h" && !localAddress(o.Value) || o.Name == "-u" && !localAddress(o.Value)
-		}) && len(p.operands) > 0 && !movesAway(p.operands)
+		}) && len(p.operands) > 0 && shell.Known(p.operands[0]) && !movesAway(p.operands)
 	}
 	return false
 }
 
-// cli takes the options of redis-cli apart.
-func (s *Spec) cli(args []string) (parsed, bool) {
-	s.Effect, s.Operands = "change", "text*"
-	s.Options = "-cx23 -h=text -p=text -n=text -u=text -a=text -r=text -i=text -d=text --raw --no-raw --csv --json --scan --pattern=text --no-auth-warning --user=text --pass=text -e"
-	if s.compile() != nil {
-		return parsed{}, false
-	}
-	p := s.parse(args)
-	return p, !p.odd && (len(p.operands) == 0 || shell.Known(p.operands[0]))
-}
+// cliOptions are the options of redis-cli.
+const cliOptions = "-cx23 -h=text -p=text -n=text -u=text -a=text -r=text -i=text -d=text --raw --no-raw --csv --json --scan --pattern=text --no-auth-warning --user=text --pass=text -e"
 
 // movesAway reports whether a command of the server reaches other servers,
 // files or code.

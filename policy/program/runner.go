@@ -16,6 +16,7 @@ const FactCodeLoad = "code-load"
 var runnerOptions = map[string]bool{
 	"-p": true, "--package": true, "--from": true, "--with": true, "--python": true, "--spec": true, "--index": true, "--index-url": true, "--pip-args": true, "--prefix": true, "--cache": true,
 	"--registry": true, "--with-requirements": true, "--directory": true, "--project": true, "--extra": true, "--group": true, "--env-file": true, "-w": true, "--workspace": true, "--userconfig": true, "--filter": true, "-C": true, "--dir": true,
+	"--node-options": true, "--script-shell": true, "--loglevel": true,
 }
 
 // runner finds the command that a package runner starts: the name of a tool
@@ -70,14 +71,37 @@ func afterOption(args []string, i int) int {
 	return i + 1
 }
 
+// called is the shell code that -c hands to npx or npm exec in place of a
+// command. Behind the command, -c is an option of that command.
+func called(name string, args []string) (code string, ok bool) {
+	if name != "npx" && name != "npm" {
+		return "", false
+	}
+	verb := name == "npx" // the word exec is behind, or needs none
+	for i := 0; i < len(args); {
+		a := args[i]
+		switch {
+		case a == "-c" || a == "--call":
+			return args[min(i+1, len(args)-1)], i+1 < len(args)
+		case strings.HasPrefix(a, "--call="):
+			return strings.TrimPrefix(a, "--call="), true
+		case strings.HasPrefix(a, "-") && a != "--":
+			i = afterOption(args, i)
+		case !verb && (a == "exec" || a == "x"):
+			verb, i = true, i+1
+		default:
+			return "", false
+		}
+	}
+	return "", false
+}
+
 // runs judges what a package runner starts. The name may carry a version, and
 // it may be the address of a package that nobody has seen.
 func (j *Judge) runs(w *shell.Walker, sc *shell.Scope, c shell.Call, u *Use, args []string) {
-	for i, a := range args { // npx -c 'code'
-		if (a == "-c" || a == "--call") && i+1 < len(args) && (u.Name == "npx" || u.Name == "npm") {
-			w.Source(sc.Fresh(u.Name, "sh", nil), args[i+1], c.Span)
-			return
-		}
+	if code, ok := called(u.Name, args); ok {
+		w.Source(sc.Fresh(u.Name, "sh", nil), code, c.Span)
+		return
 	}
 	rest, ok := runner(u.Name, args)
 	if !ok {
@@ -143,7 +167,7 @@ func anyoneWrites(path string) bool {
 func (j *Judge) loadsPlaced(w *shell.Walker, sc *shell.Scope, value string, at shell.Span) bool {
 	word, _, _ := strings.Cut(strings.TrimSpace(value), " ")
 	remote := strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || strings.HasPrefix(word, "data:")
-	if !remote && !anyoneWrites(shell.Clean(sc.Path(word), sc.Cwd())) {
+	if !remote && !anyoneWrites(sc.Path(word)) {
 		return false
 	}
 	w.Report(sc, FactCodeLoad, value, at)

@@ -187,7 +187,7 @@ func (out *sedScript) substitute(src string, i int) int {
 	for i < len(src) {
 		switch c := src[i]; {
 		case c == 'e':
-			out.commands = append(out.commands, strings.NewReplacer(`\&`, "&", `\/`, "/", "&", "\x01", `\1`, "\x01").Replace(replacement))
+			out.commands = append(out.commands, filled.Replace(replacement))
 		case c == 'w':
 			end := lineEnd(src, i)
 			out.writes = append(out.writes, strings.TrimSpace(src[i+1:end]))
@@ -251,3 +251,7 @@ func lineEnd(s string, i int) int {
 	}
 	return len(s)
 }
+
+// filled puts text that is not known in the place of what a replacement takes
+// over from the line.
+var filled = strings.NewReplacer(`\&`, "&", `\/`, "/", "&", "\x01", `\1`, "\x01")

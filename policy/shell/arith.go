@@ -8,8 +8,6 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-func decimal(n int) string { return strconv.Itoa(n) }
-
 func number(s string) (int, bool) {
 	n, err := strconv.ParseInt(strings.TrimSpace(s), 0, 32)
 	return int(n), err == nil
@@ -174,7 +172,7 @@ func (x *expander) arithText(s string, depth int) (int, bool) {
 		return 0, false
 	}
 	if !syntax.ValidName(s) {
-		if !Known(s) && !x.harmless(s) {
+		if !Known(s) && s != string(HoleMaybe) {
 			x.w.report(x.sc, FactPartlyKnown, s, x.w.here())
 		}
 		// Text is evaluated as an expression: so is what its names hold.
@@ -223,10 +221,6 @@ func names(s string) []string {
 	return out
 }
 
-// harmless reports whether text that is not known was a number for sure or
-// comes from the login environment.
-func (x *expander) harmless(s string) bool { return s == string(HoleMaybe) }
-
 // hidden judges text that the shell expands a second time, such as an array
 // subscript or a prompt.
 func (w *Walker) hidden(sc *Scope, text string) {
@@ -241,26 +235,33 @@ func (w *Walker) hidden(sc *Scope, text string) {
 	if !strings.ContainsAny(text, "$`") {
 		return
 	}
+	if err := w.nested(sc, text, func(parts []syntax.WordPart) { w.expander(sc).quoted(parts, true) }); err != nil {
+		w.report(sc, FactOpaque, text, w.at)
+	}
+}
+
+// nested parses text that the shell expands once more and hands its parts to
+// expand. It counts as nested code does, so that no line has it parsed without
+// an end: beyond the bounds the walk stops and expand is not called.
+func (w *Walker) nested(sc *Scope, text string, expand func([]syntax.WordPart)) error {
 	w.bytes += len(text)
 	if w.depth >= maxDepth || w.bytes > maxBytes || tooDeep(text) {
-		w.limit(sc, w.at)
-		return
+		w.limit(sc, w.here())
+		return nil
 	}
 	word, err := parseDocument(text)
 	if err != nil {
-		w.report(sc, FactOpaque, text, w.at)
-		return
+		return err
 	}
 	w.depth++
 	base := w.base
 	if base == nil {
-		at := w.at
+		at := w.at // places in the text are not places in the line
 		w.base = &at
 	}
-	x := w.expander(sc)
-	x.quoted(word.Parts, true)
-	w.base = base
-	w.depth--
+	defer func() { w.depth--; w.base = base }()
+	expand(word.Parts)
+	return nil
 }
 
 // uncertain are the holes that may stand for code. What nobody set is empty,

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -160,7 +161,7 @@ func (w *Walker) integers(sc *Scope, values []string) []string {
 	for _, v := range values {
 		x := w.expander(sc)
 		if n, ok := x.arithText(v, 0); ok {
-			out = append(out, decimal(n))
+			out = append(out, strconv.Itoa(n))
 		} else {
 			out = append(out, string(HoleText))
 		}

@@ -1,8 +1,5 @@
 package shell
 
-// Values returns what a variable may hold.
-func (sc *Scope) Values(name string) []string { return sc.get(name) }
-
 // Assigned reports whether the text gives one of the variables a value before
 // or for the call, exported or not.
 func (sc *Scope) Assigned(c Call, names ...string) bool {
@@ -19,20 +16,20 @@ func (sc *Scope) Assigned(c Call, names ...string) bool {
 	return false
 }
 
-// Setting is the value that a variable has for a call, when the text gives it
-// one: in front of the command, or before.
-func (sc *Scope) Setting(c Call, name string) (string, bool) {
+// Settings is what a variable may hold for a call, when the text gives it a
+// value: in front of the command, or before.
+func (sc *Scope) Settings(c Call, name string) ([]string, bool) {
+	var values []string
 	for _, s := range c.Env {
 		if s.Name == name {
-			return s.Value, true
+			values = append(values, s.Value)
 		}
 	}
-	if !sc.assigned(name) {
-		return "", false
+	switch {
+	case len(values) > 0:
+		return values, true
+	case sc.assigned(name):
+		return sc.get(name), true
 	}
-	v := sc.get(name)
-	if len(v) == 0 {
-		return "", false
-	}
-	return v[0], true
+	return nil, false
 }

@@ -153,10 +153,7 @@ func historyBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) 
 			break
 		}
 		if a == "-s" {
-			lazy := w.lazy
-			w.lazy = true // only remembered: what brings it back is judged itself
-			w.Source(sc.Sub(), strings.Join(args[i+1:], " "), c.Span)
-			w.lazy = lazy
+			w.remembered(sc, strings.Join(args[i+1:], " "), c.Span)
 			break
 		}
 	}
@@ -320,13 +317,19 @@ func aliasBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) {
 	for _, a := range args {
 		if name, code, ok := strings.Cut(a, "="); ok {
 			sc.defineAlias(name, code)
-			lazy := w.lazy
-			w.lazy = true
-			w.Source(sc.Sub(), code, c.Span)
-			w.lazy = lazy
+			w.remembered(sc, code, c.Span)
 		}
 	}
 	return silent, true
+}
+
+// remembered judges code that is only kept: what brings it back is judged
+// itself.
+func (w *Walker) remembered(sc *Scope, code string, at Span) {
+	lazy := w.lazy
+	w.lazy = true
+	w.Source(sc.Sub(), code, at)
+	w.lazy = lazy
 }
 
 // histories reports whether set switches history expansion on, which puts text

@@ -1,13 +1,10 @@
 package shell
 
 import (
-	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 )
-
-func sortStrings(s []string) { slices.Sort(s) }
 
 func (w *Walker) call(sc *Scope, c *syntax.CallExpr) Stream {
 	at := w.span(c)

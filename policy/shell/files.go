@@ -9,11 +9,14 @@ import (
 // is only partly known may be any file that the line made and that ends the
 // same way.
 func (sc *Scope) File(name string) (File, bool) {
+	if len(sc.shared.files) == 0 {
+		return File{}, false
+	}
 	key := Clean(name, sc.cwd)
 	if f, ok := sc.shared.files[key]; ok {
 		return f, true
 	}
-	if key == "" || len(sc.shared.files) == 0 {
+	if key == "" {
 		return File{}, false
 	}
 	var found []string

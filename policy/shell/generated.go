@@ -4,13 +4,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
 // generators print shell code that is meant to be evaluated unseen: programs
 // with patterns for all of their arguments, in one line.
-var generators = compileGenerators(map[string]string{
+var generators = byName(map[string]string{
 	"ssh-agent":       `|-[sck](?: -t \S+)?`,
 	"lesspipe|resize": ``,
 	"dircolors":       `-[bc](?: \S+)?`,
@@ -45,10 +46,12 @@ var generators = compileGenerators(map[string]string{
 	"aws":                           `configure export-credentials(?: --(?:profile[ =][\w.-]+|format[ =]env))*`,
 })
 
-func compileGenerators(table map[string]string) map[string]*regexp.Regexp {
-	out := map[string]*regexp.Regexp{}
+// byName gives every name the pattern of its row, which is compiled when the
+// first of them is asked.
+func byName(table map[string]string) map[string]func() *regexp.Regexp {
+	out := map[string]func() *regexp.Regexp{}
 	for names, args := range table {
-		re := regexp.MustCompile(`^(?:` + args + `)$`)
+		re := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:` + args + `)$`) })
 		for _, n := range strings.Split(names, "|") {
 			out[n] = re
 		}
@@ -78,7 +81,7 @@ func generated(argv []string) bool {
 	if !Known(args) || strings.ContainsAny(args, "\n") {
 		return false
 	}
-	if re := generators[name]; re != nil && re.MatchString(args) {
+	if re := generators[name]; re != nil && re().MatchString(args) {
 		return true
 	}
 	return completes.MatchString(args) && !slices.Contains([]string{"echo", "printf", "cat", "bash", "sh", "env"}, name)

@@ -343,23 +343,11 @@ func (x *expander) reparsed(text string) string {
 	if !strings.ContainsAny(text, "$`\\") {
 		return text
 	}
-	if x.w.depth >= maxDepth || tooDeep(text) {
-		x.w.limit(x.sc, x.w.here())
-		return string(HoleText)
-	}
-	word, err := parseDocument(text)
-	if err != nil {
+	out := string(HoleText)
+	if err := x.w.nested(x.sc, text, func(parts []syntax.WordPart) { out = x.quoted(parts, false) }); err != nil {
 		x.w.report(x.sc, FactParse, err.Error(), x.w.here())
-		return string(HoleText)
 	}
-	x.w.depth++
-	base := x.w.base
-	if base == nil {
-		at := x.w.at // places in the text are not places in the line
-		x.w.base = &at
-	}
-	defer func() { x.w.depth--; x.w.base = base }()
-	return x.quoted(word.Parts, false)
+	return out
 }
 
 func recase(v string, op syntax.ParExpOperator) string {

@@ -124,10 +124,13 @@ func NewScope(l *Login) *Scope {
 
 // lookup finds a variable in what the line changed, then in the environment.
 func (sc *Scope) lookup(name string) (variable, bool) {
-	if v, ok := sc.vars[name]; ok {
-		return v, !v.gone
+	v, ok := sc.vars[name]
+	switch {
+	case v.gone:
+		return variable{}, false // nothing of it stays: whoever sets it again begins anew
+	case !ok:
+		v, ok = sc.login[name]
 	}
-	v, ok := sc.login[name]
 	return v, ok
 }
 
@@ -343,7 +346,7 @@ func (sc *Scope) setList(name string, list []string, keys ...string) {
 	if len(list) > maxFields {
 		list = []string{string(HoleFields)}
 	}
-	v.list, v.keys, v.isList, v.values, v.set = list, keys, true, nil, true
+	v.list, v.keys, v.isList, v.values, v.set, v.gone = list, keys, true, nil, true, false
 	sc.vars[name] = v
 }
 

@@ -170,6 +170,21 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// Text that is parsed again counts as nested code, whichever construct holds
+// it: a function that is called often cannot have it parsed without an end.
+func TestTextThatIsParsedAgainIsBounded(t *testing.T) {
+	long := "$y" + strings.Repeat("a", 40_000)
+	for _, body := range []string{`: "${x-'` + long + `'}"`, `[[ -v 'b[` + long + `]' ]]`} {
+		src := "f() { " + body + "; }; f"
+		if r := walk(src); r.has(FactDepth) {
+			t.Errorf("%.20q: one call is too much: %v", src, r.facts)
+		}
+		if r := walk(src + strings.Repeat("; f", 30)); !r.has(FactDepth) {
+			t.Errorf("%.20q: thirty calls have no bound", src)
+		}
+	}
+}
+
 func TestMatches(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -57,7 +58,7 @@ func (w *Walker) later(sc *Scope) {
 	for n := range sc.shared.ran {
 		names = append(names, n)
 	}
-	sortStrings(names)
+	slices.Sort(names)
 	for _, n := range names {
 		if f, ok := sc.shared.files[n]; ok && f.Content.said() != "" {
 			w.Source(sc.Sub(), f.Content.said(), Span{})
@@ -165,7 +166,7 @@ func (w *Walker) dormant(sc *Scope) {
 		if len(names) == 0 {
 			return
 		}
-		sortStrings(names)
+		slices.Sort(names)
 		w.lazy = true
 		for _, n := range names {
 			w.function(sc.Sub(), sc.funcs[n], []string{string(HoleFields)}, Span{})
