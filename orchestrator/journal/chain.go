@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -97,19 +98,35 @@ type querier interface {
 	QueryRowContext(ctx context.Context, q string, args ...any) *sql.Row
 }
 
-// headAt reads a head that meta holds.
-func headAt(ctx context.Context, q querier, key string) (Head, error) {
-	return scanHead(q.QueryRowContext(ctx, selectMeta, key), key)
-}
-
 const selectMeta = "SELECT value FROM meta WHERE key = ?"
 
-func scanHead(row *sql.Row, key string) (Head, error) {
+// headAt reads a head that meta holds.
+func (j *Journal) headAt(ctx context.Context, q querier, key string) (Head, error) {
+	return j.headIn(q.QueryRowContext(ctx, selectMeta, key), key)
+}
+
+// headIn reads it from what was selected. *ChainError when there is none:
+// savepoint never takes it away.
+func (j *Journal) headIn(row *sql.Row, key string) (Head, error) {
 	var text string
-	if err := row.Scan(&text); err != nil {
-		return Head{}, fmt.Errorf("read %s: %w", key, err)
+	var h Head
+	err := row.Scan(&text)
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", key, err)
+	} else {
+		h, err = ParseHead(text)
 	}
-	return ParseHead(text)
+	switch {
+	case err == nil:
+		return h, nil
+	case code(err) != 0, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return h, j.explain(err) // it was not read
+	}
+	of := "last record"
+	if key == metaGenesis {
+		of = "beginning"
+	}
+	return h, &ChainError{Path: j.path, What: fmt.Sprintf("the journal's own note of its %s is gone or no head (%v)", of, err)}
 }
 
 // chainAll makes the hashes of what was written before there were any.

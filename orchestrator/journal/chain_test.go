@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -237,6 +239,56 @@ func TestOpenRefusesACutJournal(t *testing.T) {
 			if err == nil {
 				j.Close()
 			}
+		}
+	}
+}
+
+// A file that is refused is not touched, though it is one that is rebuilt once
+// to be able to shrink.
+func TestOpenLeavesARefusedJournal(t *testing.T) {
+	t.Parallel()
+	path, _ := closed(t, 12)
+	tamper(t, path, "DELETE FROM records WHERE seq = 12; PRAGMA auto_vacuum = NONE; VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chain *ChainError
+	if j, err := Open(path, Options{}); !errors.As(err, &chain) {
+		t.Errorf("got %v, want a *ChainError", err)
+		if err == nil {
+			j.Close()
+		}
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Errorf("%d bytes before and %d after it was refused", len(before), len(after))
+	}
+}
+
+// What Compact would do cannot be said of a file without its head, and Plan
+// says so as Verify does.
+func TestPlanWithoutAHead(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"gone": "DELETE FROM meta WHERE key = 'chain_head'", "no head": "UPDATE meta SET value = 'x' WHERE key = 'chain_head'",
+	} {
+		path, _ := closed(t, 12)
+		tamper(t, path, script)
+		_, want := verifyFile(t, path)
+		j, err := OpenReadOnly(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chain *ChainError
+		if _, err := j.Plan(context.Background(), Policy{KeepRecords: 3}); !errors.As(err, &chain) || want == nil || err.Error() != want.Error() {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,12 +137,12 @@ func TestFindStops(t *testing.T) {
 		}
 		t.Error("found nothing")
 	}
-	for range 10 { // more than there are connections
+	for range 10 { // more than are kept
 		first()
 	}
 	deepest := 0
 	var nest func(depth int)
-	nest = func(depth int) { // more at once than there are connections
+	nest = func(depth int) { // more at once than are kept
 		deepest = depth
 		for _, err := range j.Transactions(ctx) {
 			if err != nil {
@@ -174,6 +175,47 @@ func TestFindStops(t *testing.T) {
 			t.Error("found without time")
 		}
 	}
+}
+
+// A loop over records may ask again, at any depth, and so may several readers
+// at once: none waits for a connection that another one has.
+func TestLoopsMayNest(t *testing.T) {
+	t.Parallel()
+	j := open(t, filepath.Join(t.TempDir(), "j"), Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	appendAll(t, j, story(1, "box", orchestrator.StateRunning)...)
+	const deep = 5
+	var wg sync.WaitGroup
+	for range deep {
+		wg.Go(func() {
+			for _, err := range j.Unsettled(ctx) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var nest func(depth int)
+				nest = func(depth int) {
+					for _, err := range j.Records(ctx, "") {
+						if err != nil {
+							t.Errorf("loop %d: %v", depth, err)
+							return
+						}
+						if depth < deep {
+							nest(depth + 1)
+						}
+						return
+					}
+					t.Errorf("loop %d: no record", depth)
+				}
+				nest(1)
+				if tx, err := orchestrator.Show(ctx, j, "tx000001"); err != nil || tx.State != orchestrator.StateRunning {
+					t.Errorf("show: %s, %v", tx.State, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // history makes a journal of many finished transactions and some open ones.

@@ -12,11 +12,16 @@ import (
 // ByKey returns the transaction that has a record with the key in the sandbox;
 // not ok when there is none, or when it was removed from the journal.
 func (j *Journal) ByKey(ctx context.Context, sb orchestrator.SandboxID, key string) (id orchestrator.TxID, ok bool, err error) {
-	err = j.read.QueryRowContext(ctx, "SELECT tx FROM keys WHERE sandbox = ? AND key = ?", string(sb), key).Scan(&id)
+	id, ok, err = keyAt(ctx, j.read, sb, key)
+	return id, ok, j.explain(err)
+}
+
+func keyAt(ctx context.Context, q querier, sb orchestrator.SandboxID, key string) (id orchestrator.TxID, ok bool, err error) {
+	err = q.QueryRowContext(ctx, "SELECT tx FROM keys WHERE sandbox = ? AND key = ?", string(sb), key).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
-	return id, err == nil, j.explain(err)
+	return id, err == nil, err
 }
 
 // freeKeys refuses records with a key that is taken. It changes nothing: a
@@ -34,11 +39,10 @@ func freeKeys(ctx context.Context, tx *sql.Tx, rs []orchestrator.Record) error {
 		n := name{r.Sandbox, r.Key}
 		by, found := taken[n]
 		if !found {
-			err := tx.QueryRowContext(ctx, "SELECT tx FROM keys WHERE sandbox = ? AND key = ?", string(r.Sandbox), r.Key).Scan(&by)
-			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			var err error
+			if by, found, err = keyAt(ctx, tx, r.Sandbox, r.Key); err != nil {
 				return err
 			}
-			found = err == nil
 		}
 		if found {
 			return &errRefused{fmt.Errorf("append with key %q: transaction %s of the sandbox has that key: %w", r.Key, by, orchestrator.ErrExists)}

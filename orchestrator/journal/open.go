@@ -19,7 +19,8 @@ import (
 
 // Options are the optional settings of Open.
 type Options struct {
-	// Now is the clock for reservations and ids; nil = time.Now.
+	// Now is the clock for the notes on reservations, sandboxes and grants, for
+	// ids, and for what is old enough to be removed; nil = time.Now.
 	Now func() time.Time
 	// MaxBytes bounds the file, for tests of a full disk and for quotas;
 	// 0 = no bound.
@@ -204,13 +205,13 @@ func (j *Journal) open(o Options) error {
 	if err := migrate(j.write, len(migrations())); err != nil {
 		return j.explain(err)
 	}
+	if err := j.checkHead(); err != nil { // before anything else: a file that is refused is not touched
+		return err
+	}
 	if err := j.shrinkable(); err != nil {
 		return err
 	}
 	if err := j.limit(o.MaxBytes); err != nil {
-		return err
-	}
-	if err := j.checkHead(); err != nil {
 		return err
 	}
 	if err := j.claim(); err != nil {
@@ -233,7 +234,9 @@ func (j *Journal) openReader(mode string) (have int, err error) {
 	if j.read, err = sql.Open("sqlite", j.dsn(mode, "query_only(1)")); err != nil {
 		return 0, j.explain(err)
 	}
-	j.read.SetMaxOpenConns(4)
+	// The body of a loop over records has its connection until it ends, and may
+	// ask again: a limit would let readers wait for one another for ever.
+	j.read.SetMaxIdleConns(4)
 	have, err = version(j.read)
 	return have, j.explain(err)
 }

@@ -22,9 +22,9 @@ func (j *Journal) Plan(ctx context.Context, p Policy) (Compaction, error) {
 		return would, j.explain(err)
 	}
 	defer tx.Rollback() //nolint:errcheck // nothing was written
-	head, err := headAt(ctx, tx, metaHead)
+	head, err := j.headAt(ctx, tx, metaHead)
 	if err != nil {
-		return would, j.explain(err)
+		return would, err
 	}
 	c.head = head.Seq
 	if err := c.bounds(ctx, tx); err != nil {

@@ -72,12 +72,12 @@ func (v *verifier) wrong(seq int64, format string, args ...any) error {
 // begin finds where the chain starts and where it should end.
 func (v *verifier) begin(ctx context.Context) error {
 	var err error
-	if v.head, err = headAt(ctx, v.tx, metaHead); err != nil {
-		return v.wrong(0, "the journal's own note of its last record is gone or no head (%v)", err)
+	if v.head, err = v.j.headAt(ctx, v.tx, metaHead); err != nil {
+		return err
 	}
-	genesis, err := headAt(ctx, v.tx, metaGenesis)
+	genesis, err := v.j.headAt(ctx, v.tx, metaGenesis)
 	if err != nil {
-		return v.wrong(0, "the journal's own note of its beginning is gone or no head (%v)", err)
+		return err
 	}
 	if err := v.tx.QueryRowContext(ctx, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?", metaFrom).Scan(&v.rep.Original); err != nil {
 		return v.wrong(0, "the journal's own note of its first original record is gone (%v)", err)
@@ -209,17 +209,17 @@ func (v *verifier) end(context.Context) error {
 // checkHead refuses a file whose end is not what its own head says: nothing
 // is appended to a chain that was cut or lengthened behind our back.
 func (j *Journal) checkHead() error {
-	head, err := scanHead(j.write.QueryRow(selectMeta, metaHead), metaHead)
+	head, err := j.headIn(j.write.QueryRow(selectMeta, metaHead), metaHead)
 	if err != nil {
-		return &ChainError{Path: j.path, What: fmt.Sprintf("the journal's own note of its last record is gone or no head (%v)", err)}
+		return err
 	}
 	var last Head
 	var hash []byte
 	err = j.write.QueryRow(`SELECT seq, hash FROM (SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1)
 		UNION ALL SELECT seq, hash FROM anchors ORDER BY seq DESC LIMIT 1`).Scan(&last.Seq, &hash)
 	if errors.Is(err, sql.ErrNoRows) {
-		if last, err = scanHead(j.write.QueryRow(selectMeta, metaGenesis), metaGenesis); err != nil {
-			return &ChainError{Path: j.path, What: fmt.Sprintf("the journal's own note of its beginning is gone or no head (%v)", err)}
+		if last, err = j.headIn(j.write.QueryRow(selectMeta, metaGenesis), metaGenesis); err != nil {
+			return err
 		}
 	} else if err != nil {
 		return j.explain(err)
