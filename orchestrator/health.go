@@ -32,9 +32,10 @@ type healthData struct {
 	Skew     time.Duration   `json:"clock_skew_ns"`
 }
 
-// skewOf is how far the guest's clock is ahead of ours, and how sure that is.
-func (t *tx) skewOf(f GuestFacts) (skew, doubt time.Duration) {
-	return f.Clock.Add(f.RoundTrip / 2).Sub(t.e.c.Now()), f.RoundTrip / 2
+// skewOf is how far the guest's clock was ahead of ours when it answered, and
+// how sure that is.
+func skewOf(f GuestFacts, answered time.Time) (skew, doubt time.Duration) {
+	return f.Clock.Add(f.RoundTrip / 2).Sub(answered), f.RoundTrip / 2
 }
 
 // baseline asks how the guest is before the first command, after its snapshot;
@@ -49,15 +50,11 @@ func (t *tx) baseline(ctx context.Context) (*healthData, error) {
 	defer cancel()
 	sb := t.view.Sandbox
 	for try := 0; ; try++ {
-		var h GuestHealth
-		err := t.ask(ctx, func(ctx context.Context) (err error) {
-			h, err = x.Health(ctx, sb)
-			return err
-		})
+		h, err := t.askHealth(ctx, x)
 		if err != nil {
 			return nil, fmt.Errorf("ask sandbox %s for its health: %w", sb.Name, classed(err))
 		}
-		skew, doubt := t.skewOf(h.GuestFacts)
+		skew, doubt := skewOf(h.GuestFacts, t.e.c.Now())
 		if skew.Abs() <= t.e.c.Guards.MaxSkew+doubt || try == attempts {
 			return &healthData{Free: h.Free, Services: h.Services, Skew: skew}, nil
 		}
@@ -76,11 +73,7 @@ func (t *tx) healthy(ctx context.Context) *bad {
 	if x == nil {
 		return t.same(ctx)
 	}
-	var h GuestHealth
-	err := t.ask(ctx, func(ctx context.Context) (err error) {
-		h, err = x.Health(ctx, t.view.Sandbox)
-		return err
-	})
+	h, err := t.askHealth(ctx, x)
 	if err != nil {
 		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}
@@ -102,7 +95,7 @@ func (t *tx) healthy(ctx context.Context) *bad {
 		return b
 	}
 	most := t.e.c.Guards.MaxSkew
-	skew, doubt := t.skewOf(h.GuestFacts)
+	skew, doubt := skewOf(h.GuestFacts, t.e.c.Now())
 	if !t.view.Began.IsZero() { // a clock without a reference runs wrong by up to a thousandth
 		doubt += max(0, t.e.c.Now().Sub(t.view.Began)/1000)
 	}
@@ -116,11 +109,7 @@ func (t *tx) healthy(ctx context.Context) *bad {
 func (t *tx) same(ctx context.Context) *bad {
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
 	defer cancel()
-	var facts GuestFacts
-	err := t.ask(ctx, func(ctx context.Context) (err error) {
-		facts, err = t.e.c.Guest.Inspect(ctx, t.view.Sandbox)
-		return err
-	})
+	facts, err := t.askFacts(ctx)
 	if err != nil {
 		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}

@@ -22,6 +22,12 @@ const snapshotPrefix = "sp-"
 // begins: 29 characters, within the cluster's limit of 40.
 func SnapshotOf(tx TxID) SnapshotName { return pointName(tx, 0) }
 
+// SnapshotText is the description of a transaction's snapshots. With the name it
+// tells whose a snapshot is.
+func SnapshotText(tx TxID, sb SandboxID) string {
+	return fmt.Sprintf("savepoint transaction %s of sandbox %s", tx, sb)
+}
+
 // maxPoints is how many savepoints a transaction can take in its life: their
 // numbers are not used again, and a name has room for so many.
 const maxPoints = 9999

@@ -311,7 +311,7 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 	}
 	sb := t.view.Sandbox
 	ictx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 30*time.Second))
-	_, err := t.e.c.Guest.Inspect(ictx, sb)
+	_, err := t.askFacts(ictx)
 	cancel()
 	if err == nil || errors.Is(err, ErrDenied) {
 		return err
@@ -327,7 +327,7 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 	}
 	ictx, cancel = context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
 	defer cancel()
-	if _, err := t.e.c.Guest.Inspect(ictx, sb); err != nil {
+	if _, err := t.askFacts(ictx); err != nil {
 		return fmt.Errorf("wait for the restarted guest of %s: %w", sb.Name, err)
 	}
 	return nil

@@ -104,8 +104,8 @@ func (t *tx) unsave(ctx context.Context, name string, cause error) (Outcome, err
 }
 
 func (t *tx) takeBack(ctx context.Context, cause error) error {
-	if errors.Is(cause, errRebooted) {
-		return cause
+	if errors.Is(cause, errRebooted) || errors.Is(cause, errOff) {
+		return cause // what the steps left in memory is gone
 	}
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Snapshot)
 	defer cancel()
@@ -119,7 +119,7 @@ func (t *tx) takeBack(ctx context.Context, cause error) error {
 		}
 	}
 	want := string(t.view.top().Snapshot)
-	facts, err := t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
+	facts, err := t.askMark(ctx, want)
 	switch {
 	case err != nil:
 		return fmt.Errorf("mark sandbox %s: %w", t.view.Sandbox.Name, err)

@@ -117,6 +117,10 @@ func (t *tx) look(ctx context.Context) (out Outcome, gone bool, err error) {
 func (t *tx) denyStep(ctx context.Context) (Outcome, error) {
 	err := t.append(ctx, entry{event: evDeny, data: t.stepData()})
 	o := t.stepOutcome()
+	if err != nil { // the record's last command is the one before
+		o = t.outcome()
+		o.Verdict, o.Timings.Policy, o.Timings.Snapshot = judgement(t.verdict), t.policyTook, 0
+	}
 	o.State, o.Reason, o.Message = StateDenied, t.verdict.Reason, t.verdict.Message()
 	return o, err
 }

@@ -20,7 +20,7 @@ func (t *tx) request(ctx context.Context, action string, p PointView) SnapshotRe
 	return SnapshotRequest{
 		Sandbox: v.Sandbox.ID, VM: v.Sandbox.VM, Name: p.Snapshot,
 		Memory:      action == taskCreate && p.Boundary == BoundaryMachine,
-		Description: fmt.Sprintf("savepoint transaction %s of sandbox %s", v.ID, v.Sandbox.ID),
+		Description: SnapshotText(v.ID, v.Sandbox.ID),
 		Started:     t.noteTask(ctx, action, p),
 	}
 }
@@ -39,11 +39,7 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 	defer cancel()
 	want := string(p.Snapshot)
 	mctx, stop := context.WithTimeout(ctx, t.e.c.Deadlines.Validate) // it runs already: no boot to wait for
-	var facts GuestFacts
-	err = t.ask(mctx, func(ctx context.Context) (err error) {
-		facts, err = t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
-		return err
-	})
+	facts, err := t.askMark(mctx, want)
 	stop()
 	if err != nil {
 		return fmt.Errorf("mark sandbox %s: %w", t.view.Sandbox.Name, classed(err))

@@ -72,7 +72,7 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 			if p.Boundary == BoundaryWorkspace && try < attempts && t.marked(facts.Generation) {
 				// The workspace does not hold the marker: it is still that of a
 				// savepoint which is gone.
-				if _, err := t.e.c.Guest.Mark(ctx, sb, want); err != nil {
+				if _, err := t.askMark(ctx, want); err != nil {
 					return restoredData{}, fmt.Errorf("mark sandbox %s: %w", sb.Name, err)
 				}
 				continue
@@ -82,7 +82,7 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 		if err := t.proveBoot(p, facts.BootID); err != nil {
 			return restoredData{}, err
 		}
-		skew := facts.Clock.Add(facts.RoundTrip / 2).Sub(now)
+		skew, _ := skewOf(facts, now)
 		if skew.Abs() <= maxSkew {
 			return restoredData{BootID: facts.BootID, Skew: skew}, nil
 		}
@@ -100,11 +100,7 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 func (t *tx) inspect(ctx context.Context) (GuestFacts, error) {
 	sb := t.view.Sandbox
 	for pause := newPause(); ; {
-		var facts GuestFacts
-		err := t.ask(ctx, func(ctx context.Context) (err error) {
-			facts, err = t.e.c.Guest.Inspect(ctx, sb)
-			return err
-		})
+		facts, err := t.askFacts(ctx)
 		switch {
 		case err == nil:
 			return facts, nil

@@ -2,10 +2,8 @@ package proxmox
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 
 	"savepoint/orchestrator"
 )
@@ -17,17 +15,6 @@ type Guard struct {
 	VM          orchestrator.VMID
 	HA          string   // the state that the HA manager keeps it in, "" = not managed
 	Replication []string // where it is replicated to
-}
-
-func (g Guard) String() string {
-	var parts []string
-	if g.HA != "" {
-		parts = append(parts, "is managed by HA ("+g.HA+")")
-	}
-	if len(g.Replication) > 0 {
-		parts = append(parts, "is replicated to "+strings.Join(g.Replication, ", "))
-	}
-	return fmt.Sprintf("vm %d %s", g.VM, strings.Join(parts, " and "))
 }
 
 // Guards lists the VMs that HA manages or that are replicated, by id, among

@@ -161,11 +161,7 @@ func (c *Cluster) runs(ctx context.Context, u upid) (bool, error) {
 // SeesAllTasks reports whether tasks that others started are visible on the
 // node. Without it nobody can tell a stale lock from one at work by tasks alone.
 func (c *Cluster) SeesAllTasks(ctx context.Context, node string) (bool, error) {
-	path := nodePath(node)
-	var out map[string]map[string]flexInt
-	if err := c.get(ctx, "/access/permissions", url.Values{"path": {path}}, &out); err != nil {
-		return false, explain("ask own permissions on", path, err, false)
-	}
-	_, ok := out[path]["Sys.Audit"]
-	return ok, nil
+	granted, err := c.permissions(ctx, nodePath(node))
+	_, ok := granted["Sys.Audit"]
+	return ok, err
 }

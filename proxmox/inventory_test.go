@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"savepoint/orchestrator"
 	"savepoint/proxmox"
 	"savepoint/testbed/pve"
@@ -184,16 +186,13 @@ func TestGuards(t *testing.T) {
 	l.server.SetReplication(int(other.VM.ID), "pve2")
 	list, err := l.cluster.Guards(t.Context())
 	must(t, err)
-	want := []string{
-		fmt.Sprintf("vm %d is managed by HA (started) and is replicated to pve2, pve3", r.VM.ID),
-		fmt.Sprintf("vm %d is replicated to pve2", other.VM.ID),
+	want := []proxmox.Guard{
+		{VM: r.VM.ID, HA: "started", Replication: []string{"pve2", "pve3"}},
+		{VM: other.VM.ID, Replication: []string{"pve2"}},
 	}
-	var got []string
-	for _, g := range list {
-		got = append(got, g.String())
-	}
-	if slices.Sort(want); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	slices.SortFunc(want, func(a, b proxmox.Guard) int { return int(a.VM - b.VM) })
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("guards (-want +got):\n%s", diff)
 	}
 	l.server.SetHA(int(r.VM.ID), "")
 	l.server.SetReplication(int(r.VM.ID))

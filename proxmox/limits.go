@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,16 +132,10 @@ func (k *keyed) giveUp(key string, w *waiter) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.held[key]
-	at := -1
-	for i, o := range l.waiting {
-		if o == w {
-			at = i
-		}
-	}
-	if at < 0 {
-		l.busy--
+	if at := slices.Index(l.waiting, w); at >= 0 {
+		l.waiting = slices.Delete(l.waiting, at, at+1)
 	} else {
-		l.waiting = append(l.waiting[:at:at], l.waiting[at+1:]...)
+		l.busy--
 	}
 	k.advance(l)
 	k.drop(key, l)

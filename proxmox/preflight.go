@@ -184,18 +184,25 @@ func (c *Cluster) MissingPrivileges(ctx context.Context, v Version, use Use) ([]
 	for _, p := range c.Privileges(v, use) {
 		granted, asked := have[p.Path]
 		if !asked {
-			var out map[string]map[string]flexInt
-			if err := c.get(ctx, "/access/permissions", url.Values{"path": {p.Path}}, &out); err != nil {
-				return nil, explain("ask own permissions on", p.Path, err, false)
+			var err error
+			if granted, err = c.permissions(ctx, p.Path); err != nil {
+				return nil, err
 			}
-			granted = out[p.Path]
 			have[p.Path] = granted
 		}
-		// The value says whether the right is inherited below the path; that the
-		// name is there says that it is granted.
 		if !slices.ContainsFunc(p.AnyOf, func(n string) bool { _, ok := granted[n]; return ok }) {
 			missing = append(missing, p)
 		}
 	}
 	return missing, nil
+}
+
+// permissions asks for our own rights on a path. The value says whether a right
+// is inherited below the path; that the name is there says that it is granted.
+func (c *Cluster) permissions(ctx context.Context, path string) (map[string]flexInt, error) {
+	var out map[string]map[string]flexInt
+	if err := c.get(ctx, "/access/permissions", url.Values{"path": {path}}, &out); err != nil {
+		return nil, explain("ask own permissions on", path, err, false)
+	}
+	return out[path], nil
 }

@@ -334,7 +334,7 @@ func (c *Cluster) uploaded(ctx context.Context, node, storage, volid string, siz
 		VolID string  `json:"volid"`
 		Size  flexInt `json:"size"`
 	}
-	err := c.get(ctx, nodePath(node)+"/storage/"+url.PathEscape(storage)+"/content", url.Values{"content": {"import"}}, &list)
+	err := c.get(ctx, contentPath(node, storage), url.Values{"content": {"import"}}, &list)
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,14 @@ import (
 
 // ownLocks are what our own orders take; other locks are somebody else's.
 var ownLocks = []string{"clone", "create", "rollback", "snapshot", "snapshot-delete"}
+
+const (
+	// otherLockAge is how long a lock that savepoint never takes (backup,
+	// migration) has to be seen without a task before it is called stale.
+	otherLockAge = 6 * time.Hour
+	// lookGap is how far apart two looks may be and still be about one lock.
+	lookGap = 2 * time.Hour
+)
 
 // sighting is one look at a lock that no task holds.
 type sighting struct {
@@ -21,14 +30,14 @@ type sighting struct {
 // sight judges a lock without a task by what earlier looks saw, and notes this
 // look if it is not a dry one. Two looks too far apart may be about two locks.
 func (l *look) sight(vm orchestrator.VMRef, lock string) (sighting, error) {
-	now, age := l.j.c.Now(), l.j.c.OtherLockAge
+	now, age := l.j.c.Now(), otherLockAge
 	if slices.Contains(ownLocks, lock) {
 		age = l.j.c.LockAge
 	}
 	key := sightingKey(lock, vm.String())
 	l.sighted[key] = true
 	n := Note{At: now, Event: EventSighted, Subject: vm.String(), Lock: lock, First: now, Looks: 1}
-	if old, ok := l.j.c.Notes.Sightings()[key]; ok && now.Sub(old.At) <= l.j.c.LookGap && !now.Before(old.At) {
+	if old, ok := l.j.c.Notes.Sightings()[key]; ok && now.Sub(old.At) <= lookGap && !now.Before(old.At) {
 		n.First, n.Looks = old.First, old.Looks+1
 	}
 	if !l.dry {
@@ -66,9 +75,13 @@ func unlocking(vm orchestrator.VMRef) (command, check string) {
 		fmt.Sprintf("on node %s: no task of vm %d runs (qm list, the node's task log, ps for a worker or a qemu-img of it)", vm.Node, vm.ID)
 }
 
-// locked makes the finding for a lock. tasks are the running ones that can hold it.
-func (l *look) locked(v VM, name string, tasks []orchestrator.UPID) (Finding, bool, error) {
-	f := Finding{Kind: KindLock, Subject: v.VM.String(), Sandbox: name}
+// locked makes the finding for a lock and reports whether it is stale.
+func (l *look) locked(ctx context.Context, v VM, name string) (f Finding, stale bool, err error) {
+	tasks, err := l.working(ctx, v)
+	if err != nil {
+		return f, false, err
+	}
+	f = Finding{Kind: KindLock, Subject: v.VM.String(), Sandbox: name}
 	if len(tasks) > 0 {
 		f.Kind, f.Level = KindBusy, LevelWait
 		f.Evidence = fmt.Sprintf("it is locked (%s) and task %s runs", v.Lock, tasks[0])

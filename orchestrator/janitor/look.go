@@ -121,13 +121,8 @@ func (l *look) unfinished(ctx context.Context, sb orchestrator.Sandbox) error {
 		return nil
 	}
 	l.matched[v.VM] = true
-	tasks, err := l.working(ctx, v)
-	if err != nil {
-		return err
-	}
-	switch {
-	case v.Lock != "":
-		held, stale, err := l.locked(v, sb.Name, tasks)
+	if v.Lock != "" {
+		held, stale, err := l.locked(ctx, v, sb.Name)
 		if err != nil {
 			return err
 		}
@@ -137,7 +132,12 @@ func (l *look) unfinished(ctx context.Context, sb orchestrator.Sandbox) error {
 		}
 		l.add(held)
 		return nil
-	case len(tasks) > 0:
+	}
+	tasks, err := l.working(ctx, v)
+	if err != nil {
+		return err
+	}
+	if len(tasks) > 0 {
 		f.Kind, f.Level, f.act = KindBusy, LevelWait, nil
 		f.Evidence, f.Action = fmt.Sprintf("task %s runs on %s", tasks[0], sb.VM), "left for a later run"
 	}
@@ -153,22 +153,12 @@ func (l *look) living(ctx context.Context, sb orchestrator.Sandbox) error {
 	}
 	l.matched[v.VM] = true
 	if !v.Ours || v.Sandbox != sb.ID {
-		l.add(Finding{
-			Kind: KindLostOwner, Level: LevelOperator, Subject: sb.VM.String(), Sandbox: sb.Name,
-			Evidence: "its tags and description do not say that it belongs to the sandbox",
-			Action:   "left alone",
-			Command:  "savepoint sandbox show " + sb.Name + ", then give the vm its tags and description back, or savepoint sandbox destroy " + sb.Name,
-			Check:    "who changed them, or who uses the id now",
-		})
+		l.add(lost(sb))
 		return nil
 	}
 	locked := false
 	if v.Lock != "" {
-		tasks, err := l.working(ctx, v)
-		if err != nil {
-			return err
-		}
-		f, stale, err := l.locked(v, sb.Name, tasks)
+		f, stale, err := l.locked(ctx, v, sb.Name)
 		if err != nil {
 			return err
 		}
@@ -185,6 +175,17 @@ func (l *look) living(ctx context.Context, sb orchestrator.Sandbox) error {
 		})
 	}
 	return l.snapshots(ctx, v, sb)
+}
+
+// lost is a sandbox whose VM does not say any more whose it is.
+func lost(sb orchestrator.Sandbox) Finding {
+	return Finding{
+		Kind: KindLostOwner, Level: LevelOperator, Subject: sb.VM.String(), Sandbox: sb.Name,
+		Evidence: "its tags and description do not say that it belongs to the sandbox",
+		Action:   "left alone",
+		Command:  "savepoint sandbox show " + sb.Name + ", then give the vm its tags and description back, or savepoint sandbox destroy " + sb.Name,
+		Check:    "who changed them, or who uses the id now",
+	}
 }
 
 // withhold makes a stale lock's finding quarantine the sandbox.
@@ -237,9 +238,7 @@ func (l *look) absent(ctx context.Context, sb orchestrator.Sandbox) error {
 	case err != nil:
 		return fmt.Errorf("look at sandbox %s: %w", sb.Name, err)
 	default: // it is there without our tag
-		f.Kind, f.Evidence = KindLostOwner, "its tags and description do not say that it belongs to the sandbox"
-		f.Command = "savepoint sandbox show " + sb.Name + ", then give the vm its tags and description back, or savepoint sandbox destroy " + sb.Name
-		f.Check = "who changed them, or who uses the id now"
+		f = lost(sb)
 	}
 	l.add(f)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"savepoint/orchestrator"
@@ -103,14 +102,8 @@ func (l ledger) Claim(ctx context.Context, tx orchestrator.TxID) (Claim, error) 
 	return claimOf(t), nil
 }
 
-// unsettled is a journal that finds what is left to do without reading
-// everything.
-type unsettled interface {
-	Unsettled(ctx context.Context) iter.Seq2[orchestrator.Record, error]
-}
-
 func (l ledger) Spent(ctx context.Context) ([]Claim, error) {
-	if u, ok := l.j.(unsettled); ok {
+	if u, ok := l.j.(orchestrator.Unsettler); ok {
 		return l.spent(ctx, u)
 	}
 	done, err := orchestrator.List(ctx, l.j, orchestrator.Filter{States: []orchestrator.State{orchestrator.StateCommitted, orchestrator.StateRolledBack}})
@@ -126,17 +119,17 @@ func (l ledger) Spent(ctx context.Context) ([]Claim, error) {
 	return out, nil
 }
 
-func (l ledger) spent(ctx context.Context, u unsettled) ([]Claim, error) {
+func (l ledger) spent(ctx context.Context, u orchestrator.Unsettler) ([]Claim, error) {
 	var out []Claim
-	var last orchestrator.TxID
+	seen := map[orchestrator.TxID]bool{}
 	for r, err := range u.Unsettled(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if r.Tx == last { // those of one transaction come in a row
+		if seen[r.Tx] {
 			continue
 		}
-		last = r.Tx
+		seen[r.Tx] = true
 		t, err := orchestrator.Show(ctx, l.j, r.Tx)
 		if err != nil {
 			return nil, err
@@ -166,13 +159,10 @@ type Config struct {
 	First, Last orchestrator.VMID           // the range of ids that is ours
 	Keep        []orchestrator.SnapshotName // snapshots of ours that belong to no transaction
 
-	// LockAge is how long a lock has to be seen without a task before it is
-	// called stale, OtherLockAge the same for locks that savepoint never takes
-	// (backup, migration). 0 = 10 minutes and 6 hours; negative = two looks are
+	// LockAge is how long a lock of savepoint's own kinds has to be seen without
+	// a task before it is called stale. 0 = 10 minutes; negative = two looks are
 	// enough.
-	LockAge, OtherLockAge time.Duration
-	// LookGap is how far apart two looks may be and still be about one lock. 0 = 2 hours.
-	LookGap time.Duration
+	LockAge time.Duration
 
 	Now     func() time.Time
 	Observe func(Finding) // told before and after each finding is dealt with
@@ -190,10 +180,8 @@ func New(c Config) (*Janitor, error) {
 	if c.First <= 0 || c.Last < c.First {
 		return nil, fmt.Errorf("make a janitor: %d to %d is no range of vm ids", c.First, c.Last)
 	}
-	for d, def := range map[*time.Duration]time.Duration{&c.LockAge: 10 * time.Minute, &c.OtherLockAge: 6 * time.Hour, &c.LookGap: 2 * time.Hour} {
-		if *d == 0 {
-			*d = def
-		}
+	if c.LockAge == 0 {
+		c.LockAge = 10 * time.Minute
 	}
 	if c.Observe == nil {
 		c.Observe = func(Finding) {}

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 
 	"savepoint/orchestrator"
 )
 
-// describedRE is the whole description that the engine gives a snapshot. The
-// cluster may add a line's end.
-var describedRE = regexp.MustCompile(`\Asavepoint transaction ([0-9a-z]{26}) of sandbox ([0-9a-z][0-9a-z-]{0,63})\s*\z`)
-
+// describes reports whether the text is the whole description that the engine
+// gives a snapshot. The cluster may add a line's end.
 func describes(text string, tx orchestrator.TxID, sb orchestrator.SandboxID) bool {
-	m := describedRE.FindStringSubmatch(text)
-	return m != nil && m[1] == string(tx) && m[2] == string(sb)
+	return strings.TrimRight(text, "\t\n\f\r ") == orchestrator.SnapshotText(tx, sb)
 }
 
 // list reads a VM's snapshots once per look.

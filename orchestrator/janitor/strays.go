@@ -46,11 +46,7 @@ func (l *look) strays(ctx context.Context) error {
 // unmarked is a VM that looks like a clone that never got as far as our mark.
 // That it is ours cannot be proved, so it is for an operator.
 func (l *look) unmarked(ctx context.Context, v VM, why string) error {
-	tasks, err := l.working(ctx, v)
-	if err != nil {
-		return err
-	}
-	f, stale, err := l.locked(v, "", tasks)
+	f, stale, err := l.locked(ctx, v, "")
 	if err != nil {
 		return err
 	}
@@ -85,13 +81,8 @@ func (l *look) stray(ctx context.Context, v VM) error {
 		f.Kind = KindHalfClone
 		f.Evidence += "; its clone call did not come to its end"
 	}
-	tasks, err := l.working(ctx, v)
-	if err != nil {
-		return err
-	}
-	switch {
-	case v.Lock != "":
-		held, stale, err := l.locked(v, f.Sandbox, tasks)
+	if v.Lock != "" {
+		held, stale, err := l.locked(ctx, v, f.Sandbox)
 		if err != nil {
 			return err
 		}
@@ -102,6 +93,12 @@ func (l *look) stray(ctx context.Context, v VM) error {
 		}
 		l.add(held)
 		return nil
+	}
+	tasks, err := l.working(ctx, v)
+	if err != nil {
+		return err
+	}
+	switch {
 	case len(tasks) > 0:
 		f.Kind, f.Level = KindBusy, LevelWait
 		f.Evidence, f.Action = fmt.Sprintf("task %s runs on it", tasks[0]), "left for a later run"

@@ -261,6 +261,18 @@ func (s *journalSuite) overtaken(t *testing.T) {
 			t.Errorf("append by the old holder: got %v, want ErrDenied", err)
 		}
 	}
+	if s.PutGrant != nil { // of the old holder
+		if err := s.PutGrant(context.WithoutCancel(s.ctx), leave("gr-late")); !errors.Is(err, orchestrator.ErrDenied) {
+			t.Errorf("grant by the old holder: got %v, want ErrDenied", err)
+		}
+	}
+	if c, ok := old.(interface {
+		ClearSession(ctx context.Context, sb orchestrator.SandboxID) error
+	}); ok {
+		if err := c.ClearSession(context.WithoutCancel(s.ctx), "box"); !errors.Is(err, orchestrator.ErrDenied) {
+			t.Errorf("session forgotten by the old holder: got %v, want ErrDenied", err)
+		}
+	}
 	s.append(t, b)
 	got := s.read(t, "")
 	s.want(t, "afterwards", got, a, b)

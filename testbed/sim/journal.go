@@ -100,11 +100,8 @@ func (j *Journal) AppendAll(ctx context.Context, rs []orchestrator.Record) error
 	s := j.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case j.broken != nil:
-		return j.broken
-	case j.fence != s.fence:
-		return fmt.Errorf("append to simulated journal: another holder took it over, its fence is %d and ours was %d: %w", s.fence, j.fence, orchestrator.ErrDenied)
+	if err := j.holds(); err != nil {
+		return err
 	}
 	if err := s.refuse(rs); err != nil {
 		return err
@@ -126,6 +123,17 @@ func (j *Journal) AppendAll(ctx context.Context, rs []orchestrator.Record) error
 		s.write(rs, j.fence)
 		return nil
 	}
+}
+
+// holds refuses writes of a hold that was lost or taken over.
+func (j *Journal) holds() error {
+	switch {
+	case j.broken != nil:
+		return j.broken
+	case j.fence != j.store.fence:
+		return fmt.Errorf("write to simulated journal: another holder took it over, its fence is %d and ours was %d: %w", j.store.fence, j.fence, orchestrator.ErrDenied)
+	}
+	return nil
 }
 
 func keyOf(sb orchestrator.SandboxID, key string) string { return string(sb) + "\x00" + key }

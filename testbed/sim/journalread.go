@@ -130,6 +130,9 @@ func (j *Journal) Session(_ context.Context, sb orchestrator.SandboxID) ([]byte,
 func (j *Journal) ClearSession(_ context.Context, sb orchestrator.SandboxID) error {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
+	if err := j.holds(); err != nil {
+		return err
+	}
 	delete(j.store.sessions, sb)
 	return nil
 }
@@ -138,6 +141,9 @@ func (j *Journal) ClearSession(_ context.Context, sb orchestrator.SandboxID) err
 func (j *Journal) PutGrant(_ context.Context, g orchestrator.Grant) error {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
+	if err := j.holds(); err != nil {
+		return err
+	}
 	if _, ok := j.store.grants[g.ID]; ok {
 		return fmt.Errorf("record grant %s: %w", g.ID, orchestrator.ErrExists)
 	}

@@ -28,7 +28,7 @@ type question struct {
 
 // Decide judges a command.
 func (o *once) Decide(r policy.Request) policy.Verdict {
-	if len(r.Grants) > 0 {
+	if len(r.Grants) > 0 || len(r.Env) > 0 {
 		return o.policy.Decide(r)
 	}
 	key := question{command: r.Command, profile: r.Profile, user: r.User, dir: r.Dir}
@@ -39,3 +39,6 @@ func (o *once) Decide(r policy.Request) policy.Verdict {
 	o.known.Store(key, v)
 	return v
 }
+
+// Grantable says whether the rule may be granted.
+func (o *once) Grantable(rule string) error { return o.policy.Grantable(rule) }

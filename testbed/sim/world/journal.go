@@ -18,6 +18,9 @@ type Journal struct {
 
 // AppendAll writes the records.
 func (j Journal) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
+	if len(rs) == 0 { // no point either
+		return nil
+	}
 	name := "journal"
 	for _, r := range rs {
 		name += " " + r.Event
