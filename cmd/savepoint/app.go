@@ -112,13 +112,19 @@ func newLogger(w io.Writer, c configs.Log) zerolog.Logger {
 	return zerolog.New(w).Level(level).With().Timestamp().Logger()
 }
 
-// readJournal opens the journal for looking only; it works while another
-// process writes. A journal that does not exist yet is nil.
+// readJournal is readJournalOf for commands that need nothing else of the
+// configuration.
 func (a *app) readJournal() (*journal.Journal, error) {
 	cfg, err := a.config(a.configFile, false)
 	if err != nil {
 		return nil, err
 	}
+	return a.readJournalOf(cfg)
+}
+
+// readJournalOf opens the journal for looking only; it works while another
+// process writes. A journal that does not exist yet is nil.
+func (a *app) readJournalOf(cfg configs.Config) (*journal.Journal, error) {
 	path := journalFile(cfg)
 	if !fileExists(path) {
 		return nil, nil
@@ -126,6 +132,20 @@ func (a *app) readJournal() (*journal.Journal, error) {
 	j, err := journal.OpenReadOnly(path)
 	if err != nil {
 		return nil, err
+	}
+	a.closers = append(a.closers, j.Close)
+	return j, nil
+}
+
+// writeJournalOf opens the journal for a change that needs no cluster.
+func (a *app) writeJournalOf(cfg configs.Config) (*journal.Journal, error) {
+	path := journalFile(cfg)
+	if !fileExists(path) {
+		return nil, usagef("open journal %s: there is none yet; make a sandbox first (see savepoint sandbox create)", path)
+	}
+	j, err := journal.Open(path, journal.Options{})
+	if err != nil {
+		return nil, &orchestrator.JournalError{Cause: err}
 	}
 	a.closers = append(a.closers, j.Close)
 	return j, nil
@@ -216,10 +236,7 @@ func (a *app) openSandbox(ctx context.Context, name string) (*session, orchestra
 		return nil, orchestrator.Sandbox{}, err
 	}
 	sb, err := provision.Lookup(ctx, s.journal, name)
-	if errors.Is(err, orchestrator.ErrNotFound) {
-		err = usageError{err}
-	}
-	return s, sb, err
+	return s, sb, named(err)
 }
 
 // addTimeout adds --timeout of a whole command that waits.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
@@ -175,6 +176,45 @@ func TestOfOneSandbox(t *testing.T) {
 	} {
 		if got := ofOneSandbox(c.err); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// A refused flag is named together with the command that it was given to.
+func TestNegativeValidateTimeout(t *testing.T) {
+	checks := guardFlags{within: -time.Second}
+	for name, spec := range map[string]func() error{
+		"run":      func() error { _, err := (&runFlags{guardFlags: checks}).spec("true"); return err },
+		"tx begin": func() error { _, err := (&beginFlags{checks: checks}).spec(); return err },
+		"tx exec":  func() error { _, err := (&execFlags{checks: checks}).spec("true"); return err },
+	} {
+		err := spec()
+		if code, _ := exitCode(t.Context(), err); code != exitUsage || !strings.HasPrefix(fmt.Sprint(err), name+": --validate-timeout") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// failsOn is a writer that cannot write what begins so.
+type failsOn struct{ start string }
+
+var errFull = errors.New("no space left")
+
+func (w failsOn) Write(b []byte) (int, error) {
+	if len(b) > 0 && strings.HasPrefix(string(b), w.start) {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// What could not be written stays an error, whatever is written after it.
+func TestPrintOutcomeFails(t *testing.T) {
+	o := orchestrator.Outcome{State: orchestrator.StateRolledBack, Stdout: "out", Stderr: "err", Message: "message"}
+	for _, start := range []string{"out", "err", "savepoint: ", "  message"} {
+		w := failsOn{start}
+		a := &app{out: w, err: w, format: formatText, getenv: func(string) string { return "" }}
+		if err := a.printOutcome(o); !errors.Is(err, errFull) {
+			t.Errorf("%q cannot be written: %v", start, err)
 		}
 	}
 }

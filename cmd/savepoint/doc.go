@@ -3,9 +3,11 @@
 //
 // # Overview
 //
-// One file per command. app holds what they share: the global flags, the
-// configuration and, opened when first needed, the journal, the cluster, the
-// SSH client and the engine. Results go to stdout, everything else to stderr.
+// One file per command. app holds what all share: the global flags, the streams
+// and what has to be closed at the end. A command that changes something on the
+// cluster opens a session: the configuration, the journal, held exclusively, the
+// cluster, the SSH client and the engine. Results go to stdout, everything else
+// to stderr.
 //
 // The policy commands need no cluster: policy.go has what they share, and
 // policy_check.go, policy_cases.go, policy_explain.go, policy_replay.go and

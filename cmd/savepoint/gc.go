@@ -34,6 +34,9 @@ func newGC(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if lockAge == 0 {
+				lockAge = -1 // two looks, however close
+			}
 			return s.gc(ctx, dryRun, lockAge)
 		},
 	}
@@ -44,6 +47,13 @@ func newGC(a *app) *cobra.Command {
 }
 
 func (s *session) gc(ctx context.Context, dryRun bool, lockAge time.Duration) error {
+	stuck := 0
+	if !dryRun { // before the progress line: it writes
+		var err error
+		if stuck, err = s.settleTransactions(ctx); err != nil {
+			return err
+		}
+	}
 	p := s.narrate()
 	defer p.stop()
 	j, err := s.janitor(lockAge, func(f janitor.Finding) {
@@ -55,10 +65,9 @@ func (s *session) gc(ctx context.Context, dryRun bool, lockAge time.Duration) er
 		return err
 	}
 	var r janitor.Report
-	stuck := 0
 	if dryRun {
 		r, err = j.Look(ctx)
-	} else if stuck, err = s.settleTransactions(ctx); err == nil {
+	} else {
 		r, err = j.Clean(ctx)
 	}
 	p.stop()
@@ -77,16 +86,14 @@ func (s *session) gc(ctx context.Context, dryRun bool, lockAge time.Duration) er
 	return r.Err()
 }
 
-// janitor puts a janitor together from the session's parts.
+// janitor puts a janitor together from the session's parts. lockAge is as in
+// its Config.
 func (s *session) janitor(lockAge time.Duration, observe func(janitor.Finding)) (*janitor.Janitor, error) {
 	notes, err := janitor.OpenFile(filepath.Join(s.cfg.StateDir, "janitor.log"))
 	if err != nil {
 		return nil, err
 	}
 	s.app.closers = append(s.app.closers, notes.Close)
-	if lockAge == 0 {
-		lockAge = -1 // two looks, however close
-	}
 	first, last := orchestrator.VMID(s.cfg.Cluster.VMIDFirst), orchestrator.VMID(s.cfg.Cluster.VMIDLast)
 	return janitor.New(janitor.Config{
 		Cluster:   surveyor{c: s.cluster, first: first, last: last},

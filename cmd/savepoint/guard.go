@@ -23,9 +23,7 @@ type guardFlags struct {
 }
 
 func (f *guardFlags) register(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.validate, "validate", nil, "a command that has to exit 0 afterwards for the commit; \"root:CMD\" and \"agent:CMD\" say who runs it; can be repeated")
-	fl.StringVar(&f.validateAs, "validate-as", "agent", "who runs the validations that do not say: agent or root")
-	fl.DurationVar(&f.within, "validate-timeout", 0, "roll back when a validation has not ended after this long (default from the configuration: 1m)")
+	f.registerValidate(fl, "afterwards for the commit")
 	fl.StringArrayVar(&f.guard.Protect, "protect", nil, "roll back when this file or tree in the guest was changed, besides validate.protected; can be repeated")
 	fl.StringArrayVar(&f.guard.Unprotect, "unprotect", nil, "let the command change this protected path and what is below it (/ for all); can be repeated")
 	fl.StringArrayVar(&f.guard.OnlyChange, "only-change", nil, "roll back when anything else than this path and what is below it was changed; can be repeated")
@@ -33,10 +31,17 @@ func (f *guardFlags) register(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.guard.Changes, "changes", false, "list what was changed")
 }
 
-// validations reads the validation commands.
-func (f *guardFlags) validations() (list []orchestrator.Validation, err error) {
+// registerValidate adds the flags of validations alone; when says when they run.
+func (f *guardFlags) registerValidate(fl *pflag.FlagSet, when string) {
+	fl.StringArrayVar(&f.validate, "validate", nil, "a command that has to exit 0 "+when+"; \"root:CMD\" and \"agent:CMD\" say who runs it; can be repeated")
+	fl.StringVar(&f.validateAs, "validate-as", "agent", "who runs the validations that do not say: agent or root")
+	fl.DurationVar(&f.within, "validate-timeout", 0, "roll back when a validation has not ended after this long (default from the configuration: 1m)")
+}
+
+// validations reads the validation commands for the command of that name.
+func (f *guardFlags) validations(command string) (list []orchestrator.Validation, err error) {
 	if f.within < 0 {
-		return nil, usagef("run: --validate-timeout %s is negative", f.within)
+		return nil, usagef("%s: --validate-timeout %s is negative", command, f.within)
 	}
 	for _, v := range f.validate {
 		as := policy.User(f.validateAs)

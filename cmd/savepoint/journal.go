@@ -29,12 +29,16 @@ func newJournalCompact(a *app) *cobra.Command {
 			"not settled: it is named as what blocks. Idempotency keys go with their\n" +
 			"transactions.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.retention(keep)
+			cfg, err := a.config(a.configFile, false)
+			if err != nil {
+				return err
+			}
+			p, err := retention(cfg, keep)
 			if err != nil {
 				return err
 			}
 			if dryRun {
-				j, err := a.readJournal()
+				j, err := a.readJournalOf(cfg)
 				if err != nil {
 					return err
 				}
@@ -47,7 +51,7 @@ func newJournalCompact(a *app) *cobra.Command {
 				}
 				return a.printCompaction(would, dryRun)
 			}
-			j, err := a.writeJournal()
+			j, err := a.writeJournalOf(cfg)
 			if err != nil {
 				return err
 			}
@@ -64,13 +68,10 @@ func newJournalCompact(a *app) *cobra.Command {
 }
 
 // retention is what is kept: the flag's, or the configuration's.
-func (a *app) retention(keep string) (journal.Policy, error) {
-	cfg, err := a.config(a.configFile, false)
-	if err != nil {
-		return journal.Policy{}, err
-	}
+func retention(cfg configs.Config, keep string) (journal.Policy, error) {
 	d := cfg.Journal.KeepFor
 	if keep != "" {
+		var err error
 		if d, err = configs.ParseDuration(keep); err != nil || d <= 0 {
 			return journal.Policy{}, usagef("journal compact --keep-for %q: is not a duration above zero; write a number with a unit, like 90d or 36h", keep)
 		}

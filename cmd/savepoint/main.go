@@ -68,6 +68,14 @@ type outcomeError struct{ code int }
 
 func (e outcomeError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+// exitWith ends the program with the code of a result that was printed.
+func exitWith(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return outcomeError{code}
+}
+
 // openError says that a transaction was left open: it is neither committed nor
 // rolled back, also when the user interrupted it.
 type openError struct {
@@ -87,6 +95,14 @@ func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// named makes it a usage error that something the user named was not found.
+func named(err error) error {
+	if errors.Is(err, orchestrator.ErrNotFound) {
+		return usageError{err}
+	}
+	return err
+}
 
 // exitCode is the one place where an error becomes an exit code. quiet says
 // that the user has been told already.

@@ -35,12 +35,18 @@ func (f *format) Set(s string) error {
 
 // printJSON writes one value: indented for json, on one line for ndjson.
 func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.out)
-	enc.SetEscapeHTML(false)
+	enc := encoder(a.out)
 	if a.format == formatJSON {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(v)
+}
+
+// encoder writes values as JSON, each on a line.
+func encoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc
 }
 
 // printList writes a list: an array for json, a value a line for ndjson, and

@@ -48,19 +48,18 @@ func (f *policyFlags) load(a *app) (*policy.Engine, configs.Config, error) {
 }
 
 // request is load for commands that judge.
-func (f *policyFlags) request(a *app, name string) (*policy.Engine, policy.Request, error) {
+func (f *policyFlags) request(a *app, name string) (e *policy.Engine, req policy.Request, cfg configs.Config, err error) {
 	if u := policy.User(f.as); u != policy.Agent && u != policy.Root {
-		return nil, policy.Request{}, usagef("%s --as %s: no such account; use agent or root", name, f.as)
+		return nil, req, cfg, usagef("%s --as %s: no such account; use agent or root", name, f.as)
 	}
-	e, cfg, err := f.load(a)
-	if err != nil {
-		return nil, policy.Request{}, err
+	if e, cfg, err = f.load(a); err != nil {
+		return nil, req, cfg, err
 	}
 	p := cfg.Policy.Profile
 	if p != policy.Sealed && p != policy.OpenEgress {
-		return nil, policy.Request{}, usagef("%s: there is no profile %q; use %s or %s", name, p, policy.Sealed, policy.OpenEgress)
+		return nil, req, cfg, usagef("%s: there is no profile %q; use %s or %s", name, p, policy.Sealed, policy.OpenEgress)
 	}
-	return e, policy.Request{User: policy.User(f.as), Profile: p}, nil
+	return e, policy.Request{User: policy.User(f.as), Profile: p}, cfg, nil
 }
 
 // input opens a file, or standard input for "-".

@@ -22,7 +22,7 @@ func newPolicyTest(a *app) *cobra.Command {
 		Example: "  savepoint policy test cases.tsv\n  savepoint policy test --rules mine.yaml --as root - < cases.tsv",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			e, req, err := f.request(a, "policy test")
+			e, req, _, err := f.request(a, "policy test")
 			if err != nil {
 				return err
 			}

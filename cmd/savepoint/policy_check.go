@@ -37,7 +37,7 @@ func newPolicyCheck(a *app) *cobra.Command {
 			if err := f.fit(c, args); err != nil {
 				return err
 			}
-			e, req, err := f.request(a, "policy check")
+			e, req, cfg, err := f.request(a, "policy check")
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func newPolicyCheck(a *app) *cobra.Command {
 			case f.input != "":
 				return a.checkFile(e, req, f.input)
 			case f.journal:
-				return a.checkJournal(c.Context(), e)
+				return a.checkJournal(c.Context(), e, cfg)
 			}
 			req.Command = strings.Join(args, " ")
 			for _, rule := range f.grants {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
-	"savepoint/orchestrator/journal"
 	"savepoint/orchestrator/provision"
 	"savepoint/policy"
 )
@@ -81,7 +80,7 @@ func newPolicyGrant(a *app) *cobra.Command {
 
 func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, last time.Duration) error {
 	f := policyFlags{as: string(g.As)}
-	e, req, err := f.request(a, "policy grant")
+	e, req, cfg, err := f.request(a, "policy grant")
 	if err != nil {
 		return err
 	}
@@ -92,16 +91,13 @@ func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, l
 	if err != nil {
 		return err
 	}
-	j, err := a.writeJournal()
+	j, err := a.writeJournalOf(cfg)
 	if err != nil {
 		return err
 	}
 	sb, err := provision.Lookup(ctx, j, sandbox)
-	if errors.Is(err, orchestrator.ErrNotFound) {
-		return usageError{err}
-	}
 	if err != nil {
-		return err
+		return named(err)
 	}
 	g.Sandbox, g.Name = sb.ID, sb.Name
 	if err := j.PutGrant(ctx, g); err != nil {
@@ -158,24 +154,6 @@ func worth(e *policy.Engine, req policy.Request, g orchestrator.Grant) ([]policy
 	return lifts, nil
 }
 
-// writeJournal opens the journal for a change that needs no cluster.
-func (a *app) writeJournal() (*journal.Journal, error) {
-	cfg, err := a.config(a.configFile, false)
-	if err != nil {
-		return nil, err
-	}
-	path := journalFile(cfg)
-	if !fileExists(path) {
-		return nil, usagef("open journal %s: there is none yet; make a sandbox first (see savepoint sandbox create)", path)
-	}
-	j, err := journal.Open(path, journal.Options{})
-	if err != nil {
-		return nil, &orchestrator.JournalError{Cause: err}
-	}
-	a.closers = append(a.closers, j.Close)
-	return j, nil
-}
-
 func newPolicyGrants(a *app) *cobra.Command {
 	var open bool
 	c := &cobra.Command{
@@ -220,7 +198,11 @@ func newPolicyRevoke(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke GRANT", Short: "End a grant that was not used", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			j, err := a.writeJournal()
+			cfg, err := a.config(a.configFile, false)
+			if err != nil {
+				return err
+			}
+			j, err := a.writeJournalOf(cfg)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"savepoint/configs"
 	"savepoint/orchestrator"
 	"savepoint/policy"
 )
@@ -56,8 +56,8 @@ type replaySummary struct {
 	Rule         int `json:"rule"`
 }
 
-func (a *app) checkJournal(ctx context.Context, e *policy.Engine) error {
-	j, err := a.readJournal()
+func (a *app) checkJournal(ctx context.Context, e *policy.Engine, cfg configs.Config) error {
+	j, err := a.readJournalOf(cfg)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (p *replayPrinter) change(c change) error {
 func (p *replayPrinter) write(c change) error {
 	switch p.a.format {
 	case formatNDJSON:
-		return encodeTo(p.w, c)
+		return encoder(p.w).Encode(c)
 	case formatJSON: // an object that grows: nothing is kept
 		lead := ",\n    "
 		if p.n == 1 {
@@ -231,7 +231,7 @@ func (p *replayPrinter) end(s replaySummary) error {
 	var err error
 	switch p.a.format {
 	case formatNDJSON:
-		err = encodeTo(p.w, struct {
+		err = encoder(p.w).Encode(struct {
 			Summary replaySummary `json:"summary"`
 		}{s})
 	case formatJSON:
@@ -259,12 +259,6 @@ func (p *replayPrinter) end(s replaySummary) error {
 
 func marshal(v any) ([]byte, error) {
 	var b strings.Builder
-	err := encodeTo(&b, v)
+	err := encoder(&b).Encode(v)
 	return []byte(strings.TrimSuffix(b.String(), "\n")), err
-}
-
-func encodeTo(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,9 +17,11 @@ func newRecover(a *app) *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "recover", Short: "Finish or undo what a crash left",
-		Long: "Settles every open transaction by its last durable record and removes sandboxes\n" +
-			"whose creation or removal was interrupted. Every command that changes something\n" +
-			"does this first; recover does only this. Exit code 5: a transaction is stuck.",
+		Long: "Settles every open transaction by its last durable record, removes sandboxes whose\n" +
+			"creation or removal was interrupted, and deletes snapshots that finished\n" +
+			"transactions left. A transaction of tx begin that still has time is left alone.\n" +
+			"Every command that changes something settles and removes first, but it takes up\n" +
+			"no stuck transaction again; recover does. Exit code 5: a transaction is stuck.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dryRun {
@@ -42,8 +43,9 @@ func newRecover(a *app) *cobra.Command {
 				_, cerr = s.engine.Collect(ctx)
 			}
 			p.stop()
-			waiting, werr := orchestrator.List(ctx, s.journal, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateOpen}})
-			return a.printRecovered(left, outcomes, waitingNow(waiting), errors.Join(berr, terr, cerr, werr))
+			open, werr := orchestrator.List(ctx, s.journal, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateOpen}})
+			alone, _ := parted(open, time.Now())
+			return a.printRecovered(left, outcomes, alone, errors.Join(berr, terr, cerr, werr))
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
@@ -86,19 +88,18 @@ func (w waiting) String() string {
 	return fmt.Sprintf("transaction %s in %s is open and is left alone; without an order it is rolled back after %s", w.Transaction, w.Sandbox, w.Expires.Local().Format(time.DateTime))
 }
 
-// waits reports whether recovery leaves the transaction alone.
-func waits(t orchestrator.Transaction, now time.Time) bool {
-	return t.State == orchestrator.StateOpen && !t.Bound && now.Before(t.Expires)
-}
-
-func waitingNow(txs []orchestrator.Transaction) []waiting {
-	out := []waiting{}
+// parted tells the transactions that recovery leaves alone from those that it
+// settles.
+func parted(txs []orchestrator.Transaction, now time.Time) (alone []waiting, rest []orchestrator.Transaction) {
+	alone, rest = []waiting{}, []orchestrator.Transaction{}
 	for _, t := range txs {
-		if waits(t, time.Now()) {
-			out = append(out, waiting{t.ID, t.Sandbox.Name, t.Expires})
+		if t.State == orchestrator.StateOpen && !t.Bound && now.Before(t.Expires) {
+			alone = append(alone, waiting{t.ID, t.Sandbox.Name, t.Expires})
+		} else {
+			rest = append(rest, t)
 		}
 	}
-	return out
+	return alone, rest
 }
 
 // printRecovered reports what was settled, also next to an error for the rest.
@@ -133,10 +134,8 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 		return outcomeError{code}
 	case failed != nil:
 		return failed
-	case code != exitDone:
-		return outcomeError{code}
 	}
-	return nil
+	return exitWith(code)
 }
 
 func (a *app) recoverDry(c *cobra.Command) error {
@@ -154,16 +153,13 @@ func (a *app) recoverDry(c *cobra.Command) error {
 			return err
 		}
 	}
-	alone := waitingNow(open)
-	open = slices.DeleteFunc(open, func(t orchestrator.Transaction) bool {
-		return slices.ContainsFunc(alone, func(w waiting) bool { return w.Transaction == t.ID })
-	})
+	alone, open := parted(open, time.Now())
 	if a.format != formatText {
 		return a.printJSON(struct {
 			Sandboxes    []orchestrator.Sandbox     `json:"sandboxes"`
 			Transactions []orchestrator.Transaction `json:"transactions"`
 			Open         []waiting                  `json:"open"`
-		}{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Transaction{}, open...), alone})
+		}{append([]orchestrator.Sandbox{}, left...), open, alone})
 	}
 	for _, sb := range left {
 		fmt.Fprintf(a.out, "sandbox %s is %s: would be removed\n", sb.Name, sb.State)

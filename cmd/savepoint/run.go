@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,10 +85,7 @@ func newRun(a *app) *cobra.Command {
 			if err := a.printOutcome(out); err != nil {
 				return err
 			}
-			if code := outcomeCode(out); code != exitDone {
-				return outcomeError{code}
-			}
-			return nil
+			return exitWith(outcomeCode(out))
 		},
 	}
 	fl := c.Flags()
@@ -115,7 +113,7 @@ func (f *runFlags) spec(command string) (orchestrator.Spec, error) {
 		Key: f.key, Session: f.session,
 	}
 	var err error
-	if spec.Validate, err = f.validations(); err != nil {
+	if spec.Validate, err = f.validations("run"); err != nil {
 		return spec, err
 	}
 	spec.Env, err = environment("run", f.env)
@@ -225,7 +223,8 @@ func (a *app) printOutcome(o orchestrator.Outcome) error {
 	_, err := fmt.Fprintln(a.err, line)
 	sayChanges(a.err, o)
 	if o.Message != "" {
-		_, err = fmt.Fprint(a.err, fold(o.Message, "  ", a.width(a.err)))
+		_, merr := fmt.Fprint(a.err, fold(o.Message, "  ", a.width(a.err)))
+		err = cmp.Or(err, merr)
 	}
 	sayLifts(a.err, byGrant(o.Verdict.Lifted), a.width(a.err))
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,8 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer s.narrate().stop()
+			p := s.narrate()
+			defer p.stop()
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {
 				return usagef("create sandbox %s: there is one already; choose another name or destroy it first", args[0])
 			}
@@ -49,6 +51,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 				return err
 			}
 			sb, err := s.prov.Create(ctx, args[0], tpl.VM)
+			p.stop()
 			if err != nil {
 				return err
 			}
@@ -114,27 +117,22 @@ func newSandboxReset(a *app) *cobra.Command {
 			"Everything done in the sandbox since is gone, committed transactions included.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := withTimeout(c.Context(), timeout)
-			defer cancel()
-			s, sb, err := a.openSandbox(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			defer s.narrate().stop()
-			release, err := s.engine.Hold(ctx, sb, "reset")
-			if err != nil {
-				return err
-			}
-			defer release()
-			// Directories and variables of before mean nothing afterwards.
-			if err := s.journal.ClearSession(ctx, sb.ID); err != nil {
-				return &orchestrator.JournalError{Cause: err}
-			}
-			if err := s.prov.Reset(ctx, sb); err != nil {
-				return err
-			}
-			sb.State, sb.Reason = orchestrator.SandboxReady, ""
-			return a.printSandbox(sb)
+			return a.onSandbox(c, args[0], timeout, func(ctx context.Context, s *session, sb *orchestrator.Sandbox) error {
+				release, err := s.engine.Hold(ctx, *sb, "reset")
+				if err != nil {
+					return err
+				}
+				defer release()
+				// Directories and variables of before mean nothing afterwards.
+				if err := s.journal.ClearSession(ctx, sb.ID); err != nil {
+					return &orchestrator.JournalError{Cause: err}
+				}
+				if err := s.prov.Reset(ctx, *sb); err != nil {
+					return err
+				}
+				sb.State, sb.Reason = orchestrator.SandboxReady, ""
+				return nil
+			})
 		},
 	}
 	addTimeout(c, &timeout)
@@ -150,27 +148,40 @@ func newSandboxRelease(a *app) *cobra.Command {
 			"Only then is the sandbox ready again. Nothing is rolled back.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := withTimeout(c.Context(), timeout)
-			defer cancel()
-			s, sb, err := a.openSandbox(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			defer s.narrate().stop()
-			release, err := s.engine.Hold(ctx, sb, "release")
-			if err != nil {
-				return err
-			}
-			defer release()
-			if err := s.prov.Release(ctx, sb); err != nil {
-				return err
-			}
-			sb.State, sb.Reason = orchestrator.SandboxReady, ""
-			return a.printSandbox(sb)
+			return a.onSandbox(c, args[0], timeout, func(ctx context.Context, s *session, sb *orchestrator.Sandbox) error {
+				release, err := s.engine.Hold(ctx, *sb, "release")
+				if err != nil {
+					return err
+				}
+				defer release()
+				if err := s.prov.Release(ctx, *sb); err != nil {
+					return err
+				}
+				sb.State, sb.Reason = orchestrator.SandboxReady, ""
+				return nil
+			})
 		},
 	}
 	addTimeout(c, &timeout)
 	return c
+}
+
+// onSandbox does something to the sandbox of that name, shows its steps, and
+// prints what has become of the sandbox.
+func (a *app) onSandbox(c *cobra.Command, name string, timeout time.Duration, do func(context.Context, *session, *orchestrator.Sandbox) error) error {
+	ctx, cancel := withTimeout(c.Context(), timeout)
+	defer cancel()
+	s, sb, err := a.openSandbox(ctx, name)
+	if err != nil {
+		return err
+	}
+	p := s.narrate()
+	err = do(ctx, s, &sb)
+	p.stop()
+	if err != nil {
+		return err
+	}
+	return a.printSandbox(sb)
 }
 
 // printWithheld says below a list why sandboxes are not handed out.
@@ -198,32 +209,27 @@ func newSandboxDestroy(a *app) *cobra.Command {
 		Long: "Stops and removes the VM with its disks and snapshots. A sandbox with a stuck\n" +
 			"transaction is kept for the operator to look at, unless --force is given.",
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := withTimeout(c.Context(), timeout)
-			defer cancel()
-			s, sb, err := a.openSandbox(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			defer s.narrate().stop()
-			// One that is merely open is for recovery first, force or not: it
-			// could not be settled any more without its VM.
-			release, err := s.engine.Hold(ctx, sb, "destroy")
-			var stuck *orchestrator.StuckError
-			switch {
-			case err == nil:
-				release()
-			case force && errors.As(err, &stuck):
-			default:
-				return err
-			}
-			if err := s.prov.Destroy(ctx, sb); err != nil {
-				return err
-			}
-			if err := s.engine.Forget(ctx, sb.ID); err != nil {
-				return err
-			}
-			sb.State = orchestrator.SandboxDestroyed
-			return a.printSandbox(sb)
+			return a.onSandbox(c, args[0], timeout, func(ctx context.Context, s *session, sb *orchestrator.Sandbox) error {
+				// One that is merely open is for recovery first, force or not: it
+				// could not be settled any more without its VM.
+				release, err := s.engine.Hold(ctx, *sb, "destroy")
+				var stuck *orchestrator.StuckError
+				switch {
+				case err == nil:
+					release()
+				case force && errors.As(err, &stuck):
+				default:
+					return err
+				}
+				if err := s.prov.Destroy(ctx, *sb); err != nil {
+					return err
+				}
+				if err := s.engine.Forget(ctx, sb.ID); err != nil {
+					return err
+				}
+				sb.State = orchestrator.SandboxDestroyed
+				return nil
+			})
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "also with a stuck transaction in it")

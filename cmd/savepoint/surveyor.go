@@ -37,10 +37,7 @@ func (s surveyor) Inventory(ctx context.Context) (janitor.Inventory, error) {
 	inv.Nodes = nodes
 	asked := map[string]bool{}
 	for _, v := range vms {
-		inv.VMs = append(inv.VMs, janitor.VM{
-			VM: v.VM, Name: v.Name, Lock: v.Lock, Running: v.Running, Template: v.Template, Ours: v.Ours,
-			HalfMade: v.HalfMade, Sandbox: v.Sandbox, Instance: v.Instance, Saved: v.Saved,
-		})
+		inv.VMs = append(inv.VMs, janitor.VM(v))
 	}
 	for _, v := range vms {
 		if asked[v.VM.Node] || v.Lock == "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -93,14 +92,14 @@ func newTxList(a *app) *cobra.Command {
 				}
 			}
 			return printList(a, txs, func(w io.Writer) error {
-				rows := make([][]string, len(txs))
+				rows, now := make([][]string, len(txs)), time.Now()
 				for i, t := range txs {
 					took := ""
 					if t.State.Final() {
 						took = short(t.Timings.Total)
 					}
 					rows[i] = []string{
-						string(t.ID), t.Began.Local().Format(time.DateTime), t.Sandbox.Name, stateCell(t, time.Now()),
+						string(t.ID), t.Began.Local().Format(time.DateTime), t.Sandbox.Name, stateCell(t, now),
 						string(t.Boundary), took, oneLine(whatRan(t), 60),
 					}
 				}
@@ -179,8 +178,5 @@ func indent(s string) string {
 // showOf reads one transaction of the journal.
 func showOf(ctx context.Context, j orchestrator.Journal, id orchestrator.TxID) (orchestrator.Transaction, error) {
 	t, err := orchestrator.Show(ctx, j, id)
-	if errors.Is(err, orchestrator.ErrNotFound) {
-		err = usageError{err}
-	}
-	return t, err
+	return t, named(err)
 }

@@ -72,9 +72,7 @@ func newTxBegin(a *app) *cobra.Command {
 	fl.StringVar(&f.key, "key", "", "the second begin with this key returns the first one's transaction")
 	fl.StringVar(&f.profile, "profile", "", "set of rules: sealed or open-egress (default from the configuration: sealed)")
 	fl.BoolVar(&f.session, "session", true, "begin each step where the one before ended: directory and exported variables")
-	fl.StringArrayVar(&f.checks.validate, "validate", nil, "a command that has to exit 0 at the commit; \"root:CMD\" and \"agent:CMD\" say who runs it; can be repeated")
-	fl.StringVar(&f.checks.validateAs, "validate-as", "agent", "who runs the validations that do not say: agent or root")
-	fl.DurationVar(&f.checks.within, "validate-timeout", 0, "roll back when a validation has not ended after this long (default from the configuration: 1m)")
+	f.checks.registerValidate(fl, "at the commit")
 	addTimeout(c, &timeout)
 	return c
 }
@@ -88,7 +86,7 @@ func (f *beginFlags) spec() (orchestrator.BeginSpec, error) {
 	default:
 		return orchestrator.BeginSpec{}, usagef("tx begin: there is no profile %q; use %s or %s", f.profile, policy.Sealed, policy.OpenEgress)
 	}
-	validate, err := f.checks.validations()
+	validate, err := f.checks.validations("tx begin")
 	return orchestrator.BeginSpec{
 		As: policy.User(f.as), Boundary: orchestrator.Boundary(f.boundary), OnFailure: orchestrator.OnFailure(f.onFailure),
 		Validate: validate, Profile: f.profile, Session: f.session, Idle: f.idle, Key: f.key, By: "cli",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func newTxExec(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec, err := f.spec(joined(words))
+			spec, err := f.spec(strings.Join(words, " "))
 			if err != nil {
 				return err
 			}
@@ -80,7 +81,7 @@ func (f *execFlags) spec(command string) (orchestrator.StepSpec, error) {
 	if f.timeout < 0 {
 		return orchestrator.StepSpec{}, usagef("tx exec: --timeout %s is negative", f.timeout)
 	}
-	validate, err := f.checks.validations()
+	validate, err := f.checks.validations("tx exec")
 	if err != nil {
 		return orchestrator.StepSpec{}, err
 	}

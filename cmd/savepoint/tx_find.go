@@ -61,10 +61,7 @@ func (r txRef) find(ctx context.Context, j *journal.Journal, key string) (orches
 	}
 	sb, err := provision.Lookup(ctx, j, r.sandbox)
 	if err != nil {
-		if errors.Is(err, orchestrator.ErrNotFound) {
-			err = usageError{err}
-		}
-		return "", err
+		return "", named(err)
 	}
 	if key != "" {
 		id, used, err := j.ByKey(ctx, sb.ID, key)
@@ -127,10 +124,7 @@ func (s *session) resume(ctx context.Context, r txRef, key string) (*orchestrato
 		return nil, err
 	}
 	x, err := s.engine.Resume(ctx, id)
-	if errors.Is(err, orchestrator.ErrNotFound) {
-		err = usageError{err}
-	}
-	return x, err
+	return x, named(err)
 }
 
 // parseAge reads how long ago something may have been.

@@ -123,17 +123,6 @@ func (a *app) ended(ctx context.Context, x *orchestrator.Tx, o orchestrator.Outc
 	}
 }
 
-// exitWith ends the program with the code of a result that was printed.
-func exitWith(code int) error {
-	if code == exitDone {
-		return nil
-	}
-	return outcomeError{code}
-}
-
-// joined is the command that several words make.
-func joined(words []string) string { return strings.Join(words, " ") }
-
 // environment reads NAME=VALUE for the command.
 func environment(command string, list []string) (map[string]string, error) {
 	var env map[string]string

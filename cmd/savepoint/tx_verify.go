@@ -28,18 +28,17 @@ func newTxVerify(a *app) *cobra.Command {
 				}
 				noted = append(noted, h)
 			}
-			j, err := a.readJournal()
+			cfg, err := a.config(a.configFile, false)
 			if err != nil {
 				return err
 			}
-			if j == nil {
-				cfg, err := a.config(a.configFile, false)
-				switch {
-				case err != nil:
-					return err
-				case len(noted) > 0:
-					return fmt.Errorf("verify journal %s: it is gone, and a head of it was noted", journalFile(cfg))
-				}
+			j, err := a.readJournalOf(cfg)
+			switch {
+			case err != nil:
+				return err
+			case j == nil && len(noted) > 0:
+				return fmt.Errorf("verify journal %s: it is gone, and a head of it was noted", journalFile(cfg))
+			case j == nil:
 				return usagef("verify journal %s: there is none yet", journalFile(cfg))
 			}
 			rep, err := j.Verify(c.Context(), noted...)
