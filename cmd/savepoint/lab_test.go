@@ -41,6 +41,7 @@ func TestLab(t *testing.T) {
 		RequireExplicitExec: true,
 		WorkdirRoot:         t.TempDir(), // removed also when only some scripts run
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("SAVEPOINT_CACHE", cache)
 			e.Setenv("CLIENT", client)

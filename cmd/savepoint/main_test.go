@@ -52,6 +52,7 @@ func TestStories(t *testing.T) {
 		RequireExplicitExec: true,
 		WorkdirRoot:         t.TempDir(), // removed also when only some scripts run
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			dir := filepath.Join(e.WorkDir, ".cluster")
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				return err
