@@ -141,6 +141,7 @@ var (
 	snapMissingRE   = re(`snapshot '[^']*' does not exist`)
 	idTakenRE       = re(`(?:VM|CT) \d+ already exists`)
 	alreadyRunsRE   = re(`\AVM \d+ already running`)
+	vmLockedRE      = re(`VM is locked \(`)
 	agentMissingRE  = re(`No QEMU guest agent configured`)
 )
 
@@ -365,11 +366,13 @@ func unexplained(ctx context.Context, failed error) (*failure, bool) {
 	return f, errors.As(f.err, &task) || refused(f.err)
 }
 
-// halfway reports whether failed is a task that met a busy storage. That stops
-// it anywhere on its way, so only its lock tells whether it had begun.
+// halfway reports whether failed is a task that met a busy storage, or one that
+// did not get a file or storage lock of the cluster. Both stop it anywhere on its
+// way, so only what it left tells whether it had begun. A lock on the VM itself
+// stops a task before anything.
 func halfway(ctx context.Context, failed error) (*failure, bool) {
 	var f *failure
-	if !errors.As(failed, &f) || !errors.Is(f.class, orchestrator.ErrBusy) || f.retry || ctx.Err() != nil {
+	if !errors.As(failed, &f) || !errors.Is(f.class, orchestrator.ErrBusy) || says(f, vmLockedRE) || ctx.Err() != nil {
 		return nil, false
 	}
 	var task *pve.TaskFailedError

@@ -122,24 +122,34 @@ func (s *Snapshots) create(ctx context.Context, op string, r orchestrator.Snapsh
 // afterFailedCreate looks at what a failed task left. Without a known cause
 // and without residue, nothing was done and it is safe to try again.
 func (s *Snapshots) afterFailedCreate(ctx context.Context, op string, r orchestrator.SnapshotRequest, failed error) error {
-	f, ok := unexplained(ctx, failed)
-	if !ok {
-		return failed
+	f, busy := halfway(ctx, failed)
+	if !busy {
+		var ok bool
+		if f, ok = unexplained(ctx, failed); !ok {
+			return failed
+		}
 	}
 	h, conf, err := s.c.look(ctx, op, r.VM)
 	if err != nil {
-		return failed
+		return f.with(orchestrator.ErrUnknownOutcome, f.mend) // nobody could see what it left
 	}
-	if e, ok := h.find(r.Name); ok || conf.text("lock") != "" {
-		return f.with(orchestrator.ErrUnknownOutcome, residue(ok, e.SnapState, conf.text("lock"), r.VM))
+	e, listed := h.find(r.Name)
+	lock := conf.text("lock")
+	if busy && !listed && lock != "snapshot" {
+		return failed // nothing was done, and another lock is somebody else's
+	}
+	if listed || lock != "" {
+		return f.with(orchestrator.ErrUnknownOutcome, residue(listed, e.SnapState, lock, r.VM))
 	}
 	return f.with(orchestrator.ErrUnavailable, "nothing was left behind; look at the task's log for the cause, then try again")
 }
 
-// with is the same failure with another class and another advice.
+// with is the same failure with another class and another advice. What may have
+// been done is not done again without a look.
 func (f *failure) with(class error, mend string) *failure {
 	g := *f
 	g.class, g.mend = class, mend
+	g.retry = g.retry && class != orchestrator.ErrUnknownOutcome
 	return &g
 }
 
@@ -240,7 +250,7 @@ func (s *Snapshots) afterFailedRollback(ctx context.Context, op string, r orches
 	}
 	h, conf, err := s.c.look(ctx, op, r.VM)
 	if err != nil {
-		return failed
+		return f.with(orchestrator.ErrUnknownOutcome, f.mend) // nobody could see what it left
 	}
 	switch lock := conf.text("lock"); {
 	case busy && lock != "rollback":
@@ -323,7 +333,7 @@ func (s *Snapshots) afterFailedDelete(ctx context.Context, op string, r orchestr
 	}
 	h, conf, err := s.c.look(ctx, op, r.VM)
 	if err != nil {
-		return failed
+		return f.with(orchestrator.ErrUnknownOutcome, f.mend) // nobody could see what it left
 	}
 	e, ok := h.find(r.Name)
 	if busy && conf.text("lock") != "snapshot-delete" && e.SnapState == "" {
