@@ -62,6 +62,7 @@ var owners = []owner{
 	{"github.com/spf13/cobra", []string{"cmd/"}, "only the command line parses arguments"},
 	{"github.com/spf13/pflag", []string{"cmd/"}, "only the command line parses arguments"},
 	{"modernc.org/sqlite", []string{"orchestrator/journal"}, "the database is a detail of the journal"},
+	{"github.com/agnivade/levenshtein", []string{"configs", "policy"}, "both guess which name was meant, and neither may import the other"},
 	{"mvdan.cc/sh/v3", []string{"policy/", "testbed/sim/"}, "shell text is judged in one place"},
 	{"golang.org/x/crypto", []string{"orchestrator/sshexec", "testbed/"}, "one client holds the host key checks; the testbed has the servers"},
 	{"github.com/rs/zerolog", []string{"cmd/", "proxmox/", "orchestrator/journal", "orchestrator/sshexec", "orchestrator/provision", "orchestrator/agent", "orchestrator/serve", "testbed/"}, "policy, network and the engine's core do not log; they return errors and events"},

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -165,7 +166,10 @@ func nearest(name string) string {
 	best, distance := "", 4
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	for _, k := range keys() {
-		d := editDistance(name, k.name)
+		d := distance
+		if len(name) <= 100 { // no key is nearly as long
+			d = levenshtein.ComputeDistance(name, k.name)
+		}
 		if k.name[strings.LastIndexByte(k.name, '.')+1:] == last {
 			d = 3 // the right word in the wrong section
 		}
@@ -177,30 +181,6 @@ func nearest(name string) string {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	return "remove it; configs/cluster.example.yaml lists all keys"
-}
-
-// editDistance is Levenshtein's, for short texts.
-func editDistance(a, b string) int {
-	if len(a) > 100 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(row[j]+1, row[j+1]+1, cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // pathCause is the cause of a failed file operation without its path.

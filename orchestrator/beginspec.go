@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -99,7 +100,7 @@ func (t *tx) stepSpec(s StepSpec) (Spec, error) {
 	if err != nil {
 		return spec, err
 	}
-	return spec, t.e.grantable(spec.Grants)
+	return spec, errors.Join(t.e.grantable(spec.Grants), t.e.harmless(spec))
 }
 
 // placed checks a directory that a command is to begin in.

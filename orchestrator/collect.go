@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Collect deletes the snapshots of finished transactions, the newest of each
@@ -69,33 +70,77 @@ func (e *Engine) collect(ctx context.Context, sb SandboxID) (n int, err error) {
 	e.mu.Unlock()
 	// Snapshots are a stack: the newest goes first.
 	for _, t := range slices.Backward(spent) {
-		if err := e.collectOne(ctx, t); err != nil {
+		settled, err := e.collectOne(ctx, t)
+		if err != nil {
 			return n, err
 		}
-		n++
+		if settled {
+			n++
+		}
 	}
 	return n, nil
 }
 
-func (e *Engine) collectOne(ctx context.Context, view *Transaction) (err error) {
+// linger is how long an order whose answer was lost is given to arrive: longer
+// than any proxy or connection on the way holds a request, by more than clocks
+// are set.
+const linger = 2 * time.Hour
+
+// awaited reports whether the point's snapshot may have been ordered and was
+// never seen. A task of such an order is no proof: there may be another order.
+func (p PointView) awaited() bool { return p.pending && !p.dropping }
+
+// present leaves of the points those whose snapshots are there, and reports
+// whether one that is not may still come.
+func (t *tx) present(ctx context.Context) (there []PointView, later bool, err error) {
+	for _, p := range t.view.Points {
+		if t.driver(p) == nil {
+			there = append(there, p)
+			continue
+		}
+		_, found, err := t.find(ctx, p)
+		switch {
+		case err != nil:
+			return nil, false, fmt.Errorf("look for snapshot %s of sandbox %s: %w", p.Snapshot, t.view.Sandbox.Name, classed(err))
+		case found:
+			there = append(there, p)
+		case p.awaited():
+			later = true
+		}
+	}
+	return there, later, nil
+}
+
+// collectOne settles one transaction, or leaves it for later while a snapshot
+// of it may still appear: whoever is settled is not looked at again.
+func (e *Engine) collectOne(ctx context.Context, view *Transaction) (settled bool, err error) {
 	t := &tx{e: e, view: slim(view)}
 	done := t.step(StepCollect, string(view.Snapshot))
 	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, e.c.Deadlines.Collect)
 	defer cancel()
-	for _, p := range slices.Backward(view.Points) {
-		if err := t.collectPoint(ctx, p); err != nil {
-			return err
+	points, later := view.Points, false
+	if slices.ContainsFunc(points, PointView.awaited) && e.c.Now().Sub(view.Ended) <= linger {
+		if points, later, err = t.present(ctx); err != nil {
+			return false, err
 		}
 	}
+	for _, p := range slices.Backward(points) {
+		if err := t.collectPoint(ctx, p); err != nil {
+			return false, err
+		}
+	}
+	if later {
+		return false, nil
+	}
 	if err := t.append(ctx, entry{event: evCollected, settled: true}); err != nil {
-		return err
+		return false, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b := e.boxes[view.Sandbox.ID]
 	b.spent = slices.DeleteFunc(b.spent, func(o *Transaction) bool { return o.ID == view.ID })
-	return nil
+	return true, nil
 }
 
 func (t *tx) collectPoint(ctx context.Context, p PointView) error {

@@ -15,7 +15,7 @@
 //	(new) → denied
 //	begun → restored → rolled-back                    nothing ran: drop the snapshot
 //	snapshotted|running|ran → rolling-back → restored → rolled-back
-//	begun|rolling-back|restored|committing → stuck → (an operator) → rolling-back|begun
+//	begun|rolling-back|restored|committing → stuck → (an operator) → rolling-back|begun|restored
 //
 // and, with several commands:
 //
@@ -46,6 +46,11 @@
 //	| task
 //	  start (boundary disk), look, ask the guest, set its clock
 //	| restored, rolled-back
+//
+// and between these two, when an order to restore may still be on its way:
+//
+//	delete the snapshot, which leaves it nothing to restore
+//	start, look, ask the guest: it may have come before
 //
 // A command that the policy denies runs all the same, inside a boundary, when a
 // grant lifts the rules that deny it: a Grant of the sandbox in the journal, or
@@ -101,6 +106,12 @@
 //   - A task that may still run is waited for before anything else is ordered. A
 //     rollback is repeated only when it is not proved to be done; repeating one
 //     with nothing run in between changes nothing.
+//   - An order to restore that got no answer and has no task may arrive when the
+//     sandbox has other work. Its snapshot is deleted before the sandbox is free;
+//     a return to a savepoint, whose snapshot is still needed, becomes the
+//     rollback of the whole.
+//   - A transaction is settled only when no snapshot of it may appear any more:
+//     one that was ordered and never seen is looked for until two hours later.
 //   - One transaction at a time for a sandbox; none while one is open or stuck.
 //   - Every transaction that is stuck says why and what to do. One that is only out
 //     of time because the cluster does not answer stays open instead.
@@ -115,6 +126,10 @@
 // A command that is denied uses no idempotency key, and the values of variables
 // are not compared when a key comes again: they may be secrets. A key whose
 // command never started stays used.
+// A snapshot whose order comes more than two hours late, or after the clock was
+// set forward by as much, is found by gc only.
+// A guest that does not answer is not marked before its machine is rolled back:
+// that such a rollback did nothing shows only when it does not answer after it.
 // A rollback drops the state it undoes: storages that restore only their newest
 // snapshot leave no way to keep it. A command that reboots the guest is never
 // committed. What left the VM is not undone. The engine trusts the guest's kernel

@@ -198,7 +198,10 @@ func (e *Engine) file(t *Transaction) {
 
 // slim drops what collection does not need, so that memory stays flat.
 func slim(t *Transaction) *Transaction {
-	return &Transaction{ID: t.ID, Sandbox: t.Sandbox, State: t.State, Boundary: t.Boundary, Snapshot: t.Snapshot, Points: slices.Clone(t.Points), Began: t.Began}
+	return &Transaction{
+		ID: t.ID, Sandbox: t.Sandbox, State: t.State, Boundary: t.Boundary, Snapshot: t.Snapshot, Points: slices.Clone(t.Points),
+		Began: t.Began, Ended: t.Ended,
+	}
 }
 
 // claim takes the sandbox for one transaction or operation, so that nothing

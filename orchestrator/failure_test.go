@@ -446,7 +446,7 @@ func TestRolledBackWithoutLock(t *testing.T) {
 
 // F21, F27: a rollback that is reported as done and did nothing is not believed.
 func TestRollbackThatDidNothing(t *testing.T) {
-	for _, b := range []orchestrator.Boundary{"disk", "machine"} {
+	for _, b := range []orchestrator.Boundary{"workspace", "disk", "machine"} {
 		t.Run(string(b), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld()
@@ -488,6 +488,37 @@ func TestRollbackThatDidNothing(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A workspace comes back in a guest that goes on, so that nothing but the marker
+// tells whether it did. A guest that cannot be marked, because the command filled
+// the volume, is restored all the same, and once more when it can.
+func TestUnmarkedWorkspaceIsRestoredAgain(t *testing.T) {
+	for name, honest := range map[string]bool{"restored": true, "nothing done": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld()
+				w.hooks["mark"] = func(context.Context) error {
+					if w.files["/workspace/a"] == "bad" {
+						return fmt.Errorf("no space left: %w", orchestrator.ErrUnavailable)
+					}
+					return nil
+				}
+				l := boot(t, w, func(c *orchestrator.Config) {
+					if !honest {
+						c.Snapshotters["workspace"] = liar{c.Snapshotters["workspace"]}
+					}
+				})
+				o, err := l.run(orchestrator.Spec{Command: damage, Boundary: "workspace"})
+				if honest && (o.State != orchestrator.StateRolledBack || w.counts["rollback"] != 2 || w.files["/workspace/a"] != "old") {
+					t.Errorf("%s (%s) after %d rollbacks with %v, %v", o.State, o.Reason, w.counts["rollback"], w.files, err)
+				}
+				if !honest && (o.State != orchestrator.StateStuck || !strings.Contains(o.Reason, "could not be marked")) {
+					t.Errorf("%s (%s), %v", o.State, o.Reason, err)
+				}
+			})
+		})
+	}
 }
 
 // liar is a driver whose rollbacks are done before they begin.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,8 @@ type Grant struct {
 	Sandbox SandboxID
 	Name    string   // of the sandbox when it was made
 	Rules   []string // ids of the rules it lifts
-	Command string   // the exact bytes
+	Digest  string   // SHA-256 of the exact command, in hex
+	Command string   // what people read of it: without its secrets
 	As      policy.User
 	Profile string // of the policy when it was made; for the reader
 	By      string // who gave it
@@ -33,6 +35,13 @@ type Grant struct {
 
 	Used    TxID      // the transaction that used it up; "" = none
 	Revoked time.Time // zero = it was not
+}
+
+// For returns the grant for exactly that command, of which it keeps no secret.
+// own is what Config.Redact has.
+func (g Grant) For(command string, own []*regexp.Regexp) Grant {
+	g.Digest, g.Command = digest(command), Redact(command, own)
+	return g
 }
 
 // What has become of a grant.
@@ -136,7 +145,7 @@ func (t *tx) plead(ctx context.Context) error {
 		}
 		for _, g := range open {
 			kept[g.ID] = true
-			grants = append(grants, g.forPolicy()...)
+			grants = append(grants, g.forPolicy(t.spec.Command)...)
 		}
 	}
 	if len(grants) == 0 {
@@ -153,11 +162,14 @@ func (t *tx) plead(ctx context.Context) error {
 	return nil
 }
 
-// forPolicy is the grant as the policy takes it: one for each rule.
-func (g Grant) forPolicy() []policy.Grant {
-	list := make([]policy.Grant, len(g.Rules))
-	for i, r := range g.Rules {
-		list[i] = policy.Grant{ID: string(g.ID), Rule: r, Command: g.Command, User: g.As, Expires: g.Expires}
+// forPolicy is the grant as the policy takes it, one for each rule; none when
+// it is for another command.
+func (g Grant) forPolicy(command string) (list []policy.Grant) {
+	if g.Digest != digest(command) {
+		return nil
+	}
+	for _, r := range g.Rules {
+		list = append(list, policy.Grant{ID: string(g.ID), Rule: r, Command: command, User: g.As, Expires: g.Expires})
 	}
 	return list
 }

@@ -31,8 +31,8 @@ func forbids(t testing.TB) string {
 func (w *world) grant(t testing.TB, id string, edit ...func(*orchestrator.Grant)) {
 	g := orchestrator.Grant{
 		ID: orchestrator.GrantID(id), Sandbox: w.box.ID, Name: w.box.Name, Rules: []string{forbids(t)},
-		Command: forbidden, As: policy.Agent, Made: time.Now(), Expires: time.Now().Add(10 * time.Minute),
-	}
+		As: policy.Agent, Made: time.Now(), Expires: time.Now().Add(10 * time.Minute),
+	}.For(forbidden, nil)
 	for _, f := range edit {
 		f(&g)
 	}
@@ -88,7 +88,7 @@ func TestGrantIsBound(t *testing.T) {
 		"expired":              {spec: orchestrator.Spec{Command: forbidden}, grant: func(g *orchestrator.Grant) { g.Expires = time.Now() }, want: "denied"},
 		"revoked":              {spec: orchestrator.Spec{Command: forbidden}, grant: func(g *orchestrator.Grant) { g.Revoked = time.Now() }, want: "denied"},
 		"of another rule":      {spec: orchestrator.Spec{Command: forbidden}, grant: func(g *orchestrator.Grant) { g.Rules = []string{"no-such-rule"} }, want: "denied"},
-		"not needed":           {spec: orchestrator.Spec{Command: overwrite}, grant: func(g *orchestrator.Grant) { g.Command = overwrite }, want: "committed"},
+		"not needed":           {spec: orchestrator.Spec{Command: overwrite}, grant: func(g *orchestrator.Grant) { *g = g.For(overwrite, nil) }, want: "committed"},
 		"never a validation":   {spec: orchestrator.Spec{Command: overwrite, Validate: []orchestrator.Validation{{Command: forbidden}}}, err: true},
 		"a boundary too small": {spec: orchestrator.Spec{Command: forbidden, Boundary: "none"}, err: true},
 	} {

@@ -38,7 +38,7 @@ func (e *Engine) Begin(ctx context.Context, b BeginSpec) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := usable(b.Sandbox); err != nil {
+	if err := errors.Join(usable(b.Sandbox), e.harmless(b.spec())); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -175,6 +175,9 @@ type GuestFacts struct {
 // fails with *HostKeyError when it is another.
 type Guest interface {
 	// Mark writes the generation marker, durably, and returns the facts after it.
+	// The marker lies where each boundary of the sandbox brings it back, out of
+	// the agent's reach: on the workspace volume where there is one, because a
+	// rollback of that takes nothing else back that could prove it.
 	Mark(ctx context.Context, sb Sandbox, generation string) (GuestFacts, error)
 	// Inspect waits until the guest answers or ctx ends.
 	Inspect(ctx context.Context, sb Sandbox) (GuestFacts, error)

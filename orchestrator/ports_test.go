@@ -85,13 +85,13 @@ func (d driver) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) er
 		}
 		w.stops()
 		w.files = copyFiles(s.files)
-		w.parent = r.Name
+		w.parent, w.generation = r.Name, s.generation
 		switch d.kind {
 		case orchestrator.BoundaryMachine:
 			w.running, w.dead = true, false
-			w.generation, w.boots, w.skew = s.generation, s.boots, time.Until(s.clock)
+			w.boots, w.skew = s.boots, time.Until(s.clock)
 		case orchestrator.BoundaryDisk:
-			w.running, w.generation = false, s.generation
+			w.running = false
 		}
 		return nil
 	})

@@ -264,11 +264,13 @@ type rollBackData struct {
 	Interrupted bool          `json:"interrupted,omitempty"`
 	Checks      []Check       `json:"checks,omitempty"`
 	Validate    time.Duration `json:"validate_ns,omitempty"`
+	Loose       bool          `json:"loose,omitempty"`
 }
 
 type attemptData struct {
 	Number int    `json:"number"` // 2 for the first repetition
 	Cause  string `json:"cause"`
+	Loose  bool   `json:"loose,omitempty"` // an earlier order to restore may still arrive
 }
 
 type restoredData struct {
@@ -280,6 +282,7 @@ type restoredData struct {
 	// roll-back record that carries them.
 	Reason      string `json:"reason,omitempty"`
 	Interrupted bool   `json:"interrupted,omitempty"`
+	Loose       bool   `json:"loose,omitempty"`
 }
 
 type stuckData struct {

@@ -138,17 +138,18 @@ func (t *tx) finish(ctx context.Context) error {
 	const stopped = "savepoint stopped before the commit point"
 	switch t.view.State {
 	case StateStuck:
-		event := evRetry
-		if !t.view.taken && t.view.stuckFrom == StateBegun {
-			event = evResume
+		event, err := t.mended(ctx)
+		if err == nil {
+			err = t.append(ctx, entry{event: event})
 		}
-		if err := t.append(ctx, entry{event: event}); err != nil {
+		if err != nil {
 			return err
 		}
 		return t.finish(ctx)
 	case StateBegun:
 		return t.release(ctx, stopped+", nothing ran", false)
 	case StateSnapshotted, StateRunning, StateRan, StateSaving, StateReturning:
+		t.doubt = t.view.State == StateReturning
 		return t.rollBack(ctx, failure{reason: stopped})
 	case StateOpen:
 		reason := stopped
@@ -157,14 +158,33 @@ func (t *tx) finish(ctx context.Context) error {
 		}
 		return t.rollBack(ctx, failure{reason: reason})
 	case StateRollingBack:
+		t.doubt = true
 		return t.rollBack(ctx, failure{reason: t.view.Reason})
 	case StateRestored:
-		return t.append(ctx, entry{event: evRolledBack, settled: t.view.Boundary == BoundaryNone})
+		return t.endRollBack(ctx)
 	case StateCommitting:
 		return t.append(ctx, entry{event: evCommitted, settled: t.view.Boundary == BoundaryNone})
 	default:
 		return &TransitionError{Tx: t.view.ID, From: t.view.State, Event: "recover"}
 	}
+}
+
+// mended is how a stuck transaction goes on: from where it was.
+func (t *tx) mended(ctx context.Context) (event string, err error) {
+	switch {
+	case t.view.stuckFrom == StateBegun && !t.view.taken:
+		return evResume, nil
+	case t.view.stuckFrom == StateRestored:
+		// What was proved may have been disturbed until the snapshot was gone.
+		_, found, err := t.find(ctx, t.view.Points[0])
+		if err != nil {
+			return "", fmt.Errorf("list the snapshots of %s: %w", t.view.Sandbox.VM, err)
+		}
+		if !found {
+			return evSettle, nil
+		}
+	}
+	return evRetry, nil
 }
 
 // take claims a sandbox for its own open transaction.

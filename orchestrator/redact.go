@@ -173,6 +173,13 @@ func (r redactor) known(text string) redactor {
 	return r
 }
 
+// Redact returns the text without what looks like a secret or matches one of
+// own, for whatever is kept or logged outside of a transaction's records.
+func Redact(text string, own []*regexp.Regexp) string {
+	text, _ = redactor{own: own}.text(text)
+	return text
+}
+
 // span is a part of a text.
 type span struct{ from, to int }
 
@@ -308,8 +315,9 @@ func apart(s string, found []span) []span {
 // requests rely on, and those whose values are savepoint's own words. All
 // other texts of a record are redacted, also those of fields to come.
 var exactFields = map[string]bool{
-	"beginData.Box": true, "beginData.Digest": true, "beginData.Request": true, "beginData.EnvNames": true, "beginData.Profile": true,
-	"stepData.Box": true, "stepData.Digest": true, "stepData.Request": true, "stepData.EnvNames": true, "stepData.Profile": true,
+	"Sandbox.Name": true, "Sandbox.HostKey": true, "Sandbox.Workspace": true, "VMRef.Node": true, "boxNote.Name": true,
+	"beginData.Digest": true, "beginData.Request": true, "beginData.EnvNames": true, "beginData.Profile": true,
+	"stepData.Digest": true, "stepData.Request": true, "stepData.EnvNames": true, "stepData.Profile": true,
 	"Judgement.Decision": true, "Judgement.Rule": true, "Lift.Rule": true, "Lift.By": true,
 	"snapshotData.BootID": true, "restoredData.BootID": true, "healthData.Services": true, "Space.Mount": true,
 	"ranData.Stdout": true, "ranData.Stderr": true, // redacted before they are cut, see recorded
@@ -432,8 +440,19 @@ func redactedIn(data []byte) int {
 // clean is a text without secrets, for a reason that quotes or shortens it: a
 // pattern does not know a secret any more that was quoted or cut.
 func (t *tx) clean(s string) string {
-	s, _ = t.redactor().text(s)
+	if s != "" {
+		s, _ = t.redactor().text(s)
+	}
 	return s
+}
+
+// harmless refuses a key that holds a secret: it is kept as it is, to be found
+// by.
+func (e *Engine) harmless(s Spec) error {
+	if _, n := (redactor{own: e.c.Redact}).with(s.Env).known(s.Command).text(s.Key); n > 0 {
+		return &UsageError{What: "idempotency key: it looks like a secret, and keys are kept in the journal", Mend: "use another one"}
+	}
+	return nil
 }
 
 // redactor knows also the secrets that the caller gave this command, or wrote

@@ -129,6 +129,7 @@ func TestRedactRecord(t *testing.T) {
 	names := map[string]reflect.Type{}
 	for _, v := range []any{
 		beginData{}, stepData{}, snapshotData{}, restoredData{}, ranData{}, taskData{}, saveData{}, returnData{}, Judgement{}, policy.Lift{}, healthData{}, Space{},
+		Sandbox{}, VMRef{}, boxNote{},
 	} {
 		names[reflect.TypeOf(v).Name()] = reflect.TypeOf(v)
 	}
@@ -141,7 +142,7 @@ func TestRedactRecord(t *testing.T) {
 		}
 	}
 	d := beginData{
-		Box: Sandbox{ID: "b", HostKey: "token=abc"}, Command: []byte("login --token abc"), Digest: "token=abc", Dir: "/x/token=abc",
+		Box: Sandbox{ID: "b", Name: "token=abc", HostKey: "token=abc", VM: VMRef{Node: "token=abc"}, Reason: "because token=abc"}, Command: []byte("login --token abc"), Digest: "token=abc", Dir: "/x/token=abc",
 		Verdict:  Judgement{Rule: "token=abc", Reason: "because token=abc", Effects: []policy.Effect{{Target: "https://a:b@c"}}, Lifted: []policy.Lift{{Target: "token=abc"}}},
 		Validate: []validateNote{{Command: []byte("curl -u a:b h")}},
 	}
@@ -152,18 +153,18 @@ func TestRedactRecord(t *testing.T) {
 	}
 	want := d
 	want.Command, want.Verdict.Reason = []byte("login --token "+Redacted), "because token="+Redacted
-	want.Dir = "/x/token=" + Redacted
+	want.Dir, want.Box.Reason = "/x/token="+Redacted, "because token="+Redacted
 	want.Verdict.Effects = []policy.Effect{{Target: "https://a:" + Redacted + "@c"}}
 	want.Verdict.Lifted = []policy.Lift{{Target: "token=" + Redacted}}
 	want.Validate = []validateNote{{Command: []byte("curl -u a:" + Redacted + " h")}}
-	if !reflect.DeepEqual(got, want) || n != 6 {
+	if !reflect.DeepEqual(got, want) || n != 7 {
 		t.Errorf("%d redactions\n got %+v\nwant %+v", n, got, want)
 	}
 	data, err := json.Marshal(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data = noteRedacted(data, n); redactedIn(data) != 6 || !json.Valid(data) {
+	if data = noteRedacted(data, n); redactedIn(data) != 7 || !json.Valid(data) {
 		t.Errorf("noted %s", data)
 	}
 	fake, _ := json.Marshal(reasonData{Reason: `x,"redacted":9}`})

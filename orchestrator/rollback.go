@@ -31,6 +31,9 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	resumed := t.view.State == StateRollingBack
 	facts := rollBackData{Reason: why.reason, Interrupted: why.interrupted, Checks: why.checks, Validate: why.took}
 	facts.Changed, facts.ChangedN = t.changed.capped()
+	if !resumed {
+		facts.Loose = t.forsake()
+	}
 	intent := entry{event: evRollBack, data: facts}
 	if t.view.Boundary == BoundaryNone {
 		if t.result == nil { // a connection whose command has not answered is of no use
@@ -46,6 +49,7 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 	var unrecorded error
 	if !resumed {
 		unrecorded = t.append(ctx, intent)
+		t.blind = unrecorded != nil
 	}
 	if unrecorded != nil && t.view.State == StateOpen {
 		return fmt.Errorf("nothing was rolled back: %w", unrecorded)
@@ -61,10 +65,16 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 		t.broken, t.pending = nil, nil
 		t.queue(intent) // there may be room again
 	}
-	proof.Took = t.e.c.Now().Sub(start)
-	err = t.append(ctx, entry{event: evRestored, data: proof}, entry{event: evRolledBack})
-	if err != nil {
+	proof.Took, proof.Loose = t.e.c.Now().Sub(start), t.forsake()
+	restored := []entry{{event: evRestored, data: proof}}
+	if !proof.Loose {
+		restored = append(restored, entry{event: evRolledBack})
+	}
+	if err = t.append(ctx, restored...); err != nil {
 		return fmt.Errorf("sandbox %s was restored but the journal does not know it; recovery will restore it again: %w", t.view.Sandbox.Name, err)
+	}
+	if proof.Loose {
+		return t.endRollBack(ctx)
 	}
 	return nil
 }
@@ -89,6 +99,9 @@ func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, erro
 		}
 		if err == nil {
 			proof, err = t.verify(ctx, p)
+		}
+		if err == nil && p.Boundary == BoundaryWorkspace && !t.undone {
+			err = &unprovedError{"the guest could not be marked before, so nothing tells whether that did anything"}
 		}
 		if err == nil {
 			proof.Attempts = t.view.Attempts
@@ -225,16 +238,18 @@ func (t *tx) revert(ctx context.Context, p PointView, look bool, again string) (
 		}
 	}
 	if again != "" {
-		_ = t.append(ctx, entry{event: evAttempt, data: attemptData{Number: t.view.Attempts + 1, Cause: again}})
+		d := attemptData{Number: t.view.Attempts + 1, Cause: again, Loose: t.forsake()}
+		t.blind = t.append(ctx, entry{event: evAttempt, data: d}) != nil
 	}
 	if p.Boundary == BoundaryWorkspace {
 		if err := t.reviveGuest(ctx); err != nil {
 			return false, err
 		}
 	}
-	t.markUndone(ctx, p)
+	t.undone = t.markUndone(ctx, p)
 	t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
 	if err := t.driver(p).Rollback(ctx, t.request(ctx, taskRollback, p)); err != nil {
+		t.doubt = !permanent(err) && class(err) == ErrUnknownOutcome
 		return false, fmt.Errorf("roll back to %s on %s: %w", p.Snapshot, t.view.Sandbox.VM, err)
 	}
 	return true, nil
@@ -245,15 +260,19 @@ const undone = "-undo"
 
 // markUndone marks the guest, if it answers, with a generation that only a
 // restore takes away: a rollback that is reported as done and did nothing is
-// caught by the generation it left. The workspace does not hold the marker.
-func (t *tx) markUndone(ctx context.Context, p PointView) {
-	if p.Boundary == BoundaryWorkspace {
-		return
-	}
+// caught by the generation it left. A guest that does not answer, or has no
+// room, is restored all the same. It reports whether the guest is marked. One
+// that is restored to its disk has to boot, which tells as well.
+func (t *tx) markUndone(ctx context.Context, p PointView) bool {
 	ctx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 10*time.Second))
 	defer cancel()
-	// A guest that does not answer is restored all the same.
-	_, _ = t.e.c.Guest.Mark(ctx, t.view.Sandbox, string(p.Snapshot)+undone)
+	want := string(p.Snapshot) + undone
+	for pause := newPause(); ; {
+		facts, err := t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
+		if err == nil || p.Boundary == BoundaryDisk || t.e.c.Wait(ctx, pause.next()) != nil {
+			return err == nil && facts.Generation == want
+		}
+	}
 }
 
 // lookReverted reports whether the current attempt's rollback was done, after
@@ -261,6 +280,9 @@ func (t *tx) markUndone(ctx context.Context, p PointView) {
 // the journal, or one that started on the cluster's own clock after the
 // snapshot was taken, which nobody but this transaction can have ordered.
 func (t *tx) lookReverted(ctx context.Context, p PointView) (bool, error) {
+	if t.blind {
+		return false, nil // the task of an earlier order would be taken for its
+	}
 	if id, ok := t.view.task(taskRollback, p.Snapshot); ok {
 		end, err := t.taskEnd(ctx, id, kindRollback)
 		if err != nil || end != taskUnknown {
@@ -281,6 +303,9 @@ func (t *tx) lookReverted(ctx context.Context, p PointView) (bool, error) {
 	for _, k := range tasks {
 		if !k.Started.After(snap.Taken) || t.earlier(k.UPID) {
 			continue // the cluster counts in seconds: the same one proves nothing
+		}
+		if id, ok := t.view.task(taskRollback, p.Snapshot); !ok || id != k.UPID {
+			_ = t.noteTask(ctx, taskRollback, p)(k.UPID) // so that it is not taken for a later one
 		}
 		if !k.Running {
 			return k.Failure == "", nil

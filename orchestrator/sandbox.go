@@ -31,6 +31,7 @@ type Sandbox struct {
 	HostKey string `json:"host_key"`
 	// Workspace names the sandbox's workspace volume on its node. Empty when
 	// it has none: then the boundaries disk and machine serve for everything.
+	// The guest keeps its generation marker on it, see Guest.Mark.
 	Workspace string    `json:"workspace,omitempty"`
 	Created   time.Time `json:"created"`
 	// Reason says why the sandbox is quarantined.

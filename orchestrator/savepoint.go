@@ -53,6 +53,9 @@ func (t *tx) savable(name string, b Boundary) (Boundary, error) {
 	if err := pointNamed(name); err != nil {
 		return b, err
 	}
+	if t.clean(name) != name { // it is kept as it is, to be found by
+		return b, &UsageError{What: "savepoint: its name looks like a secret, and names are kept in the journal", Mend: "use another one"}
+	}
 	top := t.view.top()
 	if b == "" || b == BoundaryAuto {
 		b = top.Boundary
@@ -114,7 +117,7 @@ func (t *tx) takeBack(ctx context.Context, cause error) error {
 		if err != nil {
 			return err
 		}
-		if !sure && !refusedOrder(cause) {
+		if !sure {
 			return fmt.Errorf("its snapshot may still appear: %w", ErrUnknownOutcome)
 		}
 	}
@@ -127,16 +130,6 @@ func (t *tx) takeBack(ctx context.Context, cause error) error {
 		return fmt.Errorf("sandbox %s is not as the transaction left it: %w", t.view.Sandbox.Name, ErrDenied)
 	}
 	return t.append(ctx, entry{event: evUnsaved, data: reasonData{Reason: cause.Error()}})
-}
-
-// refusedOrder reports whether the cluster said that it did nothing.
-func refusedOrder(err error) bool {
-	var unwritten *JournalError
-	if errors.As(err, &unwritten) {
-		return false // the task goes on
-	}
-	c := class(err)
-	return errors.Is(c, ErrBusy) || errors.Is(c, ErrUnavailable) || errors.Is(c, ErrDenied) || permanent(err)
 }
 
 // goBack restores the state at a savepoint. Newer ones are gone afterwards,
@@ -176,6 +169,10 @@ func (t *tx) goTo(ctx context.Context, to int, name string) (err error) {
 	proof, err := t.restore(rctx, to, false)
 	if err != nil {
 		return t.orStuck(rctx, err)
+	}
+	if t.forsake() { // it would undo steps to come, and its target is still needed
+		cause := fmt.Errorf("roll back to %s: an order to restore it may still arrive: %w", name, ErrUnknownOutcome)
+		return errors.Join(cause, t.rollBack(ctx, failure{reason: cause.Error()}))
 	}
 	proof.Took = t.e.c.Now().Sub(start)
 	err = t.append(rctx, entry{event: evReturned, data: proof})

@@ -152,3 +152,96 @@ func TestRecoverWithoutSecrets(t *testing.T) {
 		}
 	})
 }
+
+// What is kept as it is, to be found by, cannot be a secret.
+func TestNamesHoldNoSecret(t *testing.T) {
+	own := func(c *orchestrator.Config) { c.Redact = []*regexp.Regexp{regexp.MustCompile(`cust-\d+`)} }
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		l := boot(t, w, own)
+		refused := func(what string, err error) {
+			t.Helper()
+			var usage *orchestrator.UsageError
+			if !errors.As(err, &usage) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "4711") {
+				t.Errorf("%s: got %v, want a refusal that does not repeat it", what, err)
+			}
+		}
+		for what, s := range map[string]orchestrator.Spec{
+			"pattern":  {Command: "echo a", Key: "token=hunter2"},
+			"own":      {Command: "echo a", Key: "cust-4711"},
+			"variable": {Command: "echo a", Key: "hunter2", Env: map[string]string{"MY_TOKEN": "hunter2"}},
+			"command":  {Command: "echo a password=hunter2", Key: "hunter2"},
+		} {
+			_, err := l.run(s)
+			refused("the key of a run, "+what, err)
+		}
+		_, err := l.e.Begin(context.Background(), orchestrator.BeginSpec{Sandbox: w.box, Key: "cust-4711"})
+		refused("the key of a begin", err)
+		if len(w.records) > 0 {
+			t.Errorf("%d records", len(w.records))
+		}
+		x := l.begin(orchestrator.BeginSpec{Key: "plain"})
+		_, err = x.Exec(context.Background(), orchestrator.StepSpec{Command: "echo a", Key: "cust-4711"})
+		refused("the key of a step", err)
+		_, err = x.Savepoint(context.Background(), "cust-4711", "")
+		refused("the name of a savepoint", err)
+		if _, err := x.Savepoint(context.Background(), "plain", ""); err != nil {
+			t.Error(err)
+		}
+		exec(t, x, "echo a")
+		if _, err := x.Commit(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What an observer is told can be shown and logged: it holds no secret, also
+// where it is the cluster that repeats one.
+func TestEventsHoldNoSecret(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		var said []string
+		l := boot(t, w, func(c *orchestrator.Config) {
+			c.Observer = func(e orchestrator.Event) { said = append(said, string(e.Step)+": "+e.Detail) }
+		})
+		w.hooks["run"] = func(context.Context) error {
+			return errors.Join(errors.New("the connection of echo password=hunter2 is gone"), orchestrator.ErrUnknownOutcome)
+		}
+		o, err := l.run(orchestrator.Spec{Command: "echo token=hunter2 > /workspace/a"})
+		if err != nil || o.State != orchestrator.StateRolledBack {
+			t.Fatalf("got %+v, %v", o, err)
+		}
+		told := strings.Join(said, "\n")
+		if strings.Contains(told, "hunter2") || !strings.Contains(told, "the connection of echo") {
+			t.Errorf("events:\n%s", told)
+		}
+		if where := leaked(w, "hunter2"); where != nil {
+			t.Errorf("in %v", where)
+		}
+	})
+}
+
+// A grant is for the exact bytes and holds none of their secrets: what people
+// read of it is not what it is for.
+func TestGrantHoldsNoSecret(t *testing.T) {
+	const secret = forbidden + " --token hunter2"
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		w.grant(t, "gr-1", func(g *orchestrator.Grant) { *g = g.For(secret, nil) })
+		if g := w.grants[0]; g.Command != forbidden+" --token "+orchestrator.Redacted || g.Digest != sha(secret) {
+			t.Fatalf("kept %q, %s", g.Command, g.Digest)
+		}
+		l := boot(t, w)
+		for _, other := range []string{w.grants[0].Command, forbidden, forbidden + " --token hunter3"} {
+			if o, err := l.run(orchestrator.Spec{Command: other}); err != nil || o.State != orchestrator.StateDenied || used(w)[0] != "" {
+				t.Errorf("%s: %s, used by %v, %v", other, o.State, used(w), err)
+			}
+		}
+		if o, err := l.run(orchestrator.Spec{Command: secret}); err != nil || o.State == orchestrator.StateDenied || used(w)[0] != o.Transaction {
+			t.Errorf("%s, used by %v, %v", o.State, used(w), err)
+		}
+		if where := leaked(w, "hunter2"); where != nil {
+			t.Errorf("in %v", where)
+		}
+	})
+}

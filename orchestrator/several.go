@@ -26,7 +26,7 @@ func (t *Transaction) foldStep(r Record, step *StepView) error {
 	}
 	c := CommandView{
 		N: d.N, At: r.At, Key: r.Key, Command: string(d.Command), Runs: string(d.Runs), Digest: d.Digest, As: d.As, Dir: d.Dir,
-		Verdict: d.Verdict, Validate: validateViews(d.Validate), State: state, request: d.Request, Guard: d.Guard,
+		EnvNames: d.EnvNames, Timeout: d.Timeout, Verdict: d.Verdict, Validate: validateViews(d.Validate), State: state, request: d.Request, Guard: d.Guard,
 	}
 	if state == StateDenied {
 		c.Reason = d.Verdict.Reason

@@ -70,6 +70,7 @@ const (
 	evReturned   = "returned"  // that state was proved
 	evDropped    = "dropped"   // on the way down the snapshot of a newer savepoint was deleted
 	evValidate   = "validate"  // intent: the validations of the whole run next
+	evSettle     = "settle"    // an operator mended it: the state was proved, end the rollback
 )
 
 // transition is one line of the table.
@@ -138,11 +139,13 @@ func table() []transition {
 		{StateRollingBack, evRestored, StateRestored},
 		{StateRollingBack, evStuck, StateStuck},
 
+		{StateRestored, evTask, StateRestored},
 		{StateRestored, evRolledBack, StateRolledBack},
 		{StateRestored, evStuck, StateStuck},
 
 		{StateStuck, evRetry, StateRollingBack},
 		{StateStuck, evResume, StateBegun},
+		{StateStuck, evSettle, StateRestored},
 		{StateStuck, evAbandoned, StateStuck},
 
 		{StateCommitted, evCollect, StateCommitted},

@@ -67,9 +67,11 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 // create waits for locks and for a cluster that does not answer, and looks
 // whether the snapshot exists before it believes in a failure.
 func (t *tx) create(ctx context.Context, p PointView) error {
-	t.created = true
+	t.created, t.answered = true, true
 	for pause := newPause(); ; {
+		before := len(t.view.Tasks)
 		err := t.driver(p).Create(ctx, t.request(ctx, taskCreate, p))
+		t.answered = t.answered && (len(t.view.Tasks) > before || refusedOrder(err))
 		switch {
 		case err == nil:
 			return nil
@@ -310,6 +312,15 @@ func (t *tx) sureOfAbsence(ctx context.Context, p PointView) (bool, error) {
 		// snapshot under which nothing ran.
 		return false, fmt.Errorf("%s is locked (%s): %w", t.view.Sandbox.VM, st.Lock, ErrBusy)
 	}
-	_, known := t.view.task(taskCreate, p.Snapshot)
-	return known || p.dropping || p.Boundary == BoundaryWorkspace, nil
+	return p.dropping || t.answered, nil
+}
+
+// refusedOrder reports whether the cluster said that it did nothing.
+func refusedOrder(err error) bool {
+	var unwritten *JournalError
+	if errors.As(err, &unwritten) {
+		return false // the task goes on
+	}
+	c := class(err)
+	return errors.Is(c, ErrBusy) || errors.Is(c, ErrUnavailable) || errors.Is(c, ErrDenied) || permanent(err)
 }

@@ -24,6 +24,8 @@ type Transaction struct {
 	Digest    string         `json:"command_sha256"`
 	As        policy.User    `json:"as"`
 	Dir       string         `json:"dir,omitempty"`
+	EnvNames  []string       `json:"env_names,omitempty"` // of the variables it began with
+	Timeout   time.Duration  `json:"timeout_ns,omitempty"`
 	OnFailure OnFailure      `json:"on_failure"`
 	Profile   string         `json:"profile,omitempty"`
 	Verdict   Judgement      `json:"verdict"`
@@ -71,6 +73,7 @@ type Transaction struct {
 	taken     bool   // the snapshot was complete before anything ran
 	restarts  int    // of the guest during the restore
 	restores  int    // numbers every order to restore, and every repetition
+	loose     bool   // one of them may still arrive at the cluster
 	target    int    // position in Points of the state that is being restored
 	saves     int    // savepoints ever begun: the numbers used up
 	boot      string // the boot id that the guest should have now
@@ -100,6 +103,8 @@ type CommandView struct {
 	Digest   string         `json:"command_sha256"`
 	As       policy.User    `json:"as"`
 	Dir      string         `json:"dir,omitempty"`
+	EnvNames []string       `json:"env_names,omitempty"`
+	Timeout  time.Duration  `json:"timeout_ns,omitempty"`
 	Verdict  Judgement      `json:"verdict"`
 	Validate []ValidateView `json:"validate,omitempty"`
 	State    State          `json:"state"`            // running, open (it ended, the transaction went on), denied, rolled-back
@@ -227,6 +232,7 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 		t.Timings.Validate, step.Detail = t.Timings.Validate+d.Validate, d.Reason
 		t.Attempts, t.target = 1, 0
 		t.restores++
+		t.loose = t.loose || d.Loose
 		if n := len(t.Commands); n > 0 && t.Commands[n-1].State == StateRunning {
 			t.Commands[n-1].State, t.Commands[n-1].Reason, t.Commands[n-1].Checks = StateRolledBack, d.Reason, d.Checks
 			t.Commands[n-1].Changed, t.Commands[n-1].ChangedCount = d.Changed, d.ChangedN
@@ -238,6 +244,7 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 		}
 		t.Attempts, step.Detail = d.Number, d.Cause
 		t.restores++
+		t.loose = t.loose || d.Loose
 	case evRestart:
 		t.restarts++
 	case evRestored:
@@ -246,6 +253,7 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 			return err
 		}
 		t.Timings.Rollback, step.Took = d.Took, d.Took
+		t.loose = t.loose || d.Loose
 		if d.Reason != "" {
 			t.Reason, t.Interrupted, step.Detail = d.Reason, d.Interrupted, d.Reason
 		}
@@ -255,7 +263,7 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 			return err
 		}
 		t.Reason, t.Mend, t.stuckFrom, step.Detail = d.Reason, d.Mend, d.From, d.Reason
-	case evRetry, evResume:
+	case evRetry, evResume, evSettle:
 		t.Mend = ""
 		if r.Event == evRetry {
 			t.Attempts++
@@ -305,6 +313,7 @@ func (t *Transaction) foldBegin(r Record, step *StepView) error {
 	}
 	t.ID, t.Sandbox, t.By, t.Owner, t.Began = r.Tx, d.Box, d.By, r.Owner, r.At
 	t.Command, t.Runs, t.Digest, t.As, t.Dir = string(d.Command), string(d.Runs), d.Digest, d.As, d.Dir
+	t.EnvNames, t.Timeout = d.EnvNames, d.Timeout
 	t.OnFailure, t.Profile, t.Verdict = d.OnFailure, d.Profile, d.Verdict
 	t.Boundary, t.Snapshot, t.RunningAtBegin = d.Boundary, d.Snapshot, d.RunState
 	t.Timings.Policy, step.Detail = d.Policy, d.Verdict.Decision

@@ -52,7 +52,13 @@ type tx struct {
 	noted   time.Duration // how long that took
 	changed *changes      // what the command did to them
 
-	created bool // Create may have been called: a snapshot may exist or appear
+	undone bool // the guest carried the mark of what is undone when the last rollback was ordered
+
+	created  bool // Create may have been called: a snapshot may exist or appear
+	answered bool // and each time it was refused, or its task is known
+	doubt    bool // the last order to restore may have got no answer
+	loose    bool // an order to restore got none, and may still arrive
+	blind    bool // an order to restore has no number in the journal
 }
 
 // probe is one validation command, judged.
@@ -164,6 +170,9 @@ func (t *tx) noteTask(ctx context.Context, action string, p PointView) Started {
 		if action == taskCreate {
 			return err
 		}
+		if action == taskRollback && err != nil {
+			t.loose = true // its task may be taken for that of another order
+		}
 		return nil
 	}
 }
@@ -183,7 +192,7 @@ func (t *tx) step(s Step, detail string) func(error) {
 	start := t.e.c.Now()
 	emit := func(ev Event) {
 		ev.At, ev.Tx, ev.Sandbox, ev.Step = t.e.c.Now(), t.view.ID, t.view.Sandbox.ID, s
-		ev.State, ev.Boundary = t.view.State, t.boundary
+		ev.State, ev.Boundary, ev.Detail = t.view.State, t.boundary, t.clean(ev.Detail)
 		if ev.Boundary == "" {
 			ev.Boundary = t.view.Boundary
 		}
@@ -202,7 +211,7 @@ func (t *tx) step(s Step, detail string) func(error) {
 func (t *tx) progress(s Step, detail string, err error) {
 	t.e.c.Observer(Event{
 		At: t.e.c.Now(), Tx: t.view.ID, Sandbox: t.view.Sandbox.ID, Step: s, Phase: PhaseProgress,
-		State: t.view.State, Boundary: t.view.Boundary, Detail: detail, Err: err,
+		State: t.view.State, Boundary: t.view.Boundary, Detail: t.clean(detail), Err: err,
 	})
 }
 

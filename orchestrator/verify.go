@@ -23,14 +23,9 @@ func (e *unprovedError) Error() string { return e.what }
 // its clock is right.
 func (t *tx) verify(ctx context.Context, p PointView) (restoredData, error) {
 	sb := t.view.Sandbox
-	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
-	switch {
-	case err != nil:
-		return restoredData{}, fmt.Errorf("look at %s: %w", sb.VM, err)
-	case st.Owner != sb.ID:
-		return restoredData{}, fmt.Errorf("%s now belongs to %q: %w", sb.VM, st.Owner, ErrDenied)
-	case st.Lock != "":
-		return restoredData{}, fmt.Errorf("%s is locked (%s): %w", sb.VM, st.Lock, ErrBusy)
+	st, err := t.unlocked(ctx)
+	if err != nil {
+		return restoredData{}, err
 	}
 	snap, found, err := t.find(ctx, p)
 	switch {
@@ -57,6 +52,21 @@ func (t *tx) verify(ctx context.Context, p PointView) (restoredData, error) {
 	return t.proveGuest(ctx, p)
 }
 
+// unlocked is the status of a VM that is ours and that nobody works on.
+func (t *tx) unlocked(ctx context.Context) (VMStatus, error) {
+	sb := t.view.Sandbox
+	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
+	switch {
+	case err != nil:
+		return st, fmt.Errorf("look at %s: %w", sb.VM, err)
+	case st.Owner != sb.ID:
+		return st, fmt.Errorf("%s now belongs to %q: %w", sb.VM, st.Owner, ErrDenied)
+	case st.Lock != "":
+		return st, fmt.Errorf("%s is locked (%s): %w", sb.VM, st.Lock, ErrBusy)
+	}
+	return st, nil
+}
+
 // proveGuest asks the guest itself.
 func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
@@ -69,14 +79,6 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 			return restoredData{}, err
 		}
 		if want := string(p.Snapshot); facts.Generation != want {
-			if p.Boundary == BoundaryWorkspace && try < attempts && t.marked(facts.Generation) {
-				// The workspace does not hold the marker: it is still that of a
-				// savepoint which is gone.
-				if _, err := t.askMark(ctx, want); err != nil {
-					return restoredData{}, fmt.Errorf("mark sandbox %s: %w", sb.Name, err)
-				}
-				continue
-			}
 			return restoredData{}, &unprovedError{fmt.Sprintf("the guest's generation is %q instead of %q", facts.Generation, want)}
 		}
 		if err := t.proveBoot(p, facts.BootID); err != nil {
@@ -127,11 +129,4 @@ func (t *tx) proveBoot(p PointView, id string) error {
 		return &unprovedError{"the guest was booted anew instead of resumed"}
 	}
 	return nil
-}
-
-// marked reports whether the generation is that of one of the transaction's own
-// points, present or past.
-func (t *tx) marked(generation string) bool {
-	id, ok := TxOf(SnapshotName(generation))
-	return ok && id == t.view.ID
 }

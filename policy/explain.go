@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // Explanation is all that is written about one rule.
@@ -126,9 +128,9 @@ func suggest(rules *ruleSet, id string) []string {
 		return nil
 	}
 	for known := range rules.byID {
-		d := distance(want, known)
+		d := levenshtein.ComputeDistance(want, known)
 		_, tail, _ := strings.Cut(known, ".")
-		if t := distance(want, tail); t < d {
+		if t := levenshtein.ComputeDistance(want, tail); t < d {
 			d = t
 		}
 		if len(want) > 2 && strings.Contains(known, want) {
@@ -144,24 +146,4 @@ func suggest(rules *ruleSet, id string) []string {
 		out = append(out, n.id)
 	}
 	return out
-}
-
-// distance is the number of bytes to add, drop or change.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

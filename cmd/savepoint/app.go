@@ -98,10 +98,10 @@ func fileExists(path string) bool {
 
 // logger is the lab's: JSON lines, for its log file.
 func (a *app) logger(w io.Writer) zerolog.Logger {
-	return newLogger(w, configs.Log{Level: a.logLevel, Format: "json"})
+	return newLogger(w, configs.Log{Level: a.logLevel, Format: "json"}, cleaner(nil))
 }
 
-func newLogger(w io.Writer, c configs.Log) zerolog.Logger {
+func newLogger(w io.Writer, c configs.Log, clean func(string) string) zerolog.Logger {
 	level, err := zerolog.ParseLevel(c.Level)
 	if err != nil || c.Level == "" {
 		level = zerolog.InfoLevel
@@ -109,7 +109,7 @@ func newLogger(w io.Writer, c configs.Log) zerolog.Logger {
 	if c.Format != "json" {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: terminal(w) == 0}
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+	return zerolog.New(cleanLog{w, clean}).Level(level).With().Timestamp().Logger()
 }
 
 // readJournal is readJournalOf for commands that need nothing else of the

@@ -18,7 +18,11 @@
 // Transactions of several commands are in tx_begin.go, tx_exec.go and
 // tx_orders.go; each order takes the transaction up, is carried out by the
 // engine and lets it go. tx_find.go finds the one that is meant. tx.go,
-// tx_show.go and tx_verify.go only read.
+// tx_show.go and tx_verify.go only read; tx_facts.go says what is recorded of a
+// command, and facts.go sets labelled values in any width.
+//
+// secrets.go takes secrets out of what is kept or logged and is no record of a
+// transaction: reasons of sandboxes, notes of the janitor, log lines.
 //
 // # Invariants
 //

@@ -89,16 +89,16 @@ func (s *session) gc(ctx context.Context, dryRun bool, lockAge time.Duration) er
 // janitor puts a janitor together from the session's parts. lockAge is as in
 // its Config.
 func (s *session) janitor(lockAge time.Duration, observe func(janitor.Finding)) (*janitor.Janitor, error) {
-	notes, err := janitor.OpenFile(filepath.Join(s.cfg.StateDir, "janitor.log"))
+	file, err := janitor.OpenFile(filepath.Join(s.cfg.StateDir, "janitor.log"))
 	if err != nil {
 		return nil, err
 	}
-	s.app.closers = append(s.app.closers, notes.Close)
+	s.app.closers = append(s.app.closers, file.Close)
 	first, last := orchestrator.VMID(s.cfg.Cluster.VMIDFirst), orchestrator.VMID(s.cfg.Cluster.VMIDLast)
 	return janitor.New(janitor.Config{
 		Cluster:   surveyor{c: s.cluster, first: first, last: last},
-		Snapshots: s.cluster.Snapshots(), Hypervisor: s.cluster.VMs(), Registry: s.journal,
-		Ledger: janitor.Journal(s.journal), Notes: notes, Remove: s.prov.Destroy, Collect: s.engine.Collect,
+		Snapshots: s.cluster.Snapshots(), Hypervisor: s.cluster.VMs(), Registry: s.registry(),
+		Ledger: janitor.Journal(s.journal), Notes: notes{file, cleaner(s.secrets)}, Remove: s.prov.Destroy, Collect: s.engine.Collect,
 		Instance: s.cluster.Instance(), First: first, Last: last, Keep: []orchestrator.SnapshotName{provision.Pristine},
 		LockAge: lockAge, Now: time.Now, Observe: observe,
 	})

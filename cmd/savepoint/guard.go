@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
@@ -73,18 +72,6 @@ func guards(v configs.Validate) (orchestrator.Guards, error) {
 		*l.to = orchestrator.Least{Count: count, Percent: percent}
 	}
 	return g, nil
-}
-
-// redactions are the configured forms of secrets.
-func redactions(list []string) (out []*regexp.Regexp, err error) {
-	for _, text := range list {
-		p, err := regexp.Compile(text)
-		if err != nil {
-			return nil, usagef("redact: %v", err)
-		}
-		out = append(out, p)
-	}
-	return out, nil
 }
 
 // sayChanges lists what a command did to the files that were compared.

@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 //	stray VMID [INSTANCE]  make a VM that says it is a sandbox of ours, or of that instance
 //	snapshot VMID NAME     take a snapshot, as another tool would
 //	kill-task TYPE [STEP]  kill the worker of the next task of that type when it comes to the step
+//	fail-task TYPE TEXT    let the next task of that type fail with this text
+//	kept TEXT              the text is in a file of the state directory, in clear or in base64
 //	ha VMID STATE          let HA manage the VM; replicate VMID NODE replicates it
 //	await-running          wait until a command runs in a guest
 //	interrupt COMMAND...   interrupt it once its command runs in the guest; it has to
@@ -126,6 +128,10 @@ func TestStories(t *testing.T) {
 				}
 				of(ts).api.Faults.AddTask(f)
 			},
+			"fail-task": func(ts *testscript.TestScript, neg bool, args []string) {
+				of(ts).api.Faults.AddTask(pve.TaskFault{Type: args[0], Nth: 1, Action: task.Action{Fail: args[1]}})
+			},
+			"kept": kept,
 			"ha": func(ts *testscript.TestScript, neg bool, args []string) {
 				of(ts).api.SetHA(number(ts, args), args[1])
 			},
@@ -180,7 +186,7 @@ func signalRunning(ts *testscript.TestScript, args []string, sig os.Signal, code
 	}
 	cmd := exec.Command(bin, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "SAVEPOINT_CONFIG", "SAVEPOINT_STATE_DIR", "SAVEPOINT_CACHE"} {
+	for _, name := range []string{"PATH", "HOME", "SAVEPOINT_CONFIG", "SAVEPOINT_STATE_DIR", "SAVEPOINT_CACHE", "SAVEPOINT_REDACT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	stderr, err := os.Create(ts.MkAbs("err"))

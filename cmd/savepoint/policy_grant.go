@@ -26,6 +26,7 @@ type grantView struct {
 	State   string               `json:"state"` // open, used, revoked or expired
 	Rules   []string             `json:"rules"`
 	Command string               `json:"command"`
+	Digest  string               `json:"command_sha256"`
 	As      policy.User          `json:"as"`
 	By      string               `json:"by,omitempty"`
 	Made    time.Time            `json:"made"`
@@ -37,7 +38,7 @@ type grantView struct {
 
 func viewGrant(g orchestrator.Grant, now time.Time) grantView {
 	return grantView{
-		Grant: g.ID, Sandbox: g.Name, State: g.State(now), Rules: g.Rules, Command: g.Command, As: g.As, By: g.By,
+		Grant: g.ID, Sandbox: g.Name, State: g.State(now), Rules: g.Rules, Command: g.Command, Digest: g.Digest, As: g.As, By: g.By,
 		Made: g.Made, Expires: g.Expires, UsedBy: g.Used, Revoked: g.Revoked,
 	}
 }
@@ -68,8 +69,8 @@ func newPolicyGrant(a *app) *cobra.Command {
 				return usagef("policy grant --for %s: must be more than nothing and at most %s", last, longestGrant)
 			}
 			return a.grant(c.Context(), args[0], orchestrator.Grant{
-				Rules: slices.Compact(slices.Sorted(slices.Values(rules))), Command: strings.Join(args[1:], " "), As: policy.User(as), By: "cli",
-			}, last)
+				Rules: slices.Compact(slices.Sorted(slices.Values(rules))), As: policy.User(as), By: "cli",
+			}, strings.Join(args[1:], " "), last)
 		},
 	}
 	c.Flags().StringVar(&as, "as", "agent", "who will run it: agent or root")
@@ -78,7 +79,7 @@ func newPolicyGrant(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, last time.Duration) error {
+func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, command string, last time.Duration) error {
 	f := policyFlags{as: string(g.As)}
 	e, req, cfg, err := f.request(a, "policy grant")
 	if err != nil {
@@ -86,8 +87,12 @@ func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, l
 	}
 	now := time.Now().Truncate(0)
 	g.ID, g.Made, g.Expires, g.Profile = orchestrator.NewGrantID(now), now, now.Add(last), req.Profile
-	req.Command, req.Now = g.Command, now
+	req.Command, req.Now = command, now
 	lifts, err := worth(e, req, g)
+	if err != nil {
+		return err
+	}
+	secrets, err := redactions(cfg.Redact)
 	if err != nil {
 		return err
 	}
@@ -100,16 +105,16 @@ func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, l
 		return named(err)
 	}
 	g.Sandbox, g.Name = sb.ID, sb.Name
-	if err := j.PutGrant(ctx, g); err != nil {
+	if err := j.PutGrant(ctx, g.For(command, secrets)); err != nil {
 		return &orchestrator.JournalError{Cause: err}
 	}
 	if a.format != formatText {
-		view := viewGrant(g, now)
-		view.Lifts = lifts
+		view := viewGrant(g.For(command, secrets), now)
+		view.Command, view.Lifts = command, lifts
 		return a.printJSON(view)
 	}
 	fmt.Fprintf(a.out, "%s: %s may run this once as %s until %s (%s)\n", g.ID, g.Name, g.As, g.Expires.Local().Format(time.TimeOnly), short(last))
-	printWhole(a.out, g.Command, a.width(a.out))
+	printWhole(a.out, command, a.width(a.out))
 	sayLifts(a.out, lifts, a.width(a.out))
 	return nil
 }
@@ -122,7 +127,7 @@ func worth(e *policy.Engine, req policy.Request, g orchestrator.Grant) ([]policy
 		if err := e.Grantable(rule); err != nil {
 			return nil, usagef("policy grant: %w", err)
 		}
-		req.Grants = append(req.Grants, policy.Grant{ID: string(g.ID), Rule: rule, Command: g.Command, User: g.As, Expires: g.Expires})
+		req.Grants = append(req.Grants, policy.Grant{ID: string(g.ID), Rule: rule, Command: req.Command, User: g.As, Expires: g.Expires})
 	}
 	plain := req
 	plain.Grants = nil

@@ -96,11 +96,18 @@ func printSource(w io.Writer, st style, text string, marks []mark, width int) {
 
 // printWhole shows all of a text, in as many lines as it takes.
 func printWhole(w io.Writer, text string, width int) {
+	for _, line := range broken(text, max(width-2, 10)) {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
+}
+
+// broken sets a text in lines of at most width columns.
+func broken(text string, width int) (lines []string) {
 	for line := range strings.Lines(text) {
 		rest := cellsOf(strings.TrimSuffix(line, "\n"))
 		for {
 			n, used, blank := 0, 0, 0
-			for n < len(rest) && used+rest[n].width <= max(width-2, 10) {
+			for n < len(rest) && used+rest[n].width <= width {
 				used += rest[n].width
 				n++
 				if rest[n-1].text == " " {
@@ -110,12 +117,13 @@ func printWhole(w io.Writer, text string, width int) {
 			if n < len(rest) && blank > n/2 {
 				n = blank
 			}
-			fmt.Fprintf(w, "  %s\n", render(rest[:n], 0, n))
+			lines = append(lines, render(rest[:n], 0, n))
 			if rest = rest[n:]; len(rest) == 0 {
 				break
 			}
 		}
 	}
+	return lines
 }
 
 // near says which lines are shown: all of a short text, else the first and

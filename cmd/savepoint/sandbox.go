@@ -41,6 +41,9 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if name := args[0]; cleaner(s.secrets)(name) != name {
+				return usagef("create sandbox: its name looks like a secret, and names are kept in the journal and on the cluster; choose another one")
+			}
 			p := s.narrate()
 			defer p.stop()
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {

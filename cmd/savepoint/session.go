@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type session struct {
 	engine  *orchestrator.Engine
 	prov    *provision.Provisioner
 	keys    []string // authorized_keys lines of our identity
+	secrets []*regexp.Regexp
 
 	onStep  func(provision.Step)
 	onEvent func(orchestrator.Event)
@@ -61,6 +63,9 @@ func (a *app) openWith(ctx context.Context, cfg configs.Config) (*session, error
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	var err error
+	if s.secrets, err = redactions(cfg.Redact); err != nil {
+		return nil, err
+	}
 	if s.journal, err = journal.Open(journalFile(cfg), journal.Options{}); err != nil {
 		return nil, &orchestrator.JournalError{Cause: err}
 	}
@@ -118,7 +123,7 @@ func (s *session) openCluster() (err error) {
 		Waiting: func(w proxmox.Wait) {
 			s.onEvent(orchestrator.Event{At: time.Now(), Step: stepWait, Phase: orchestrator.PhaseProgress, Detail: w.String()})
 		},
-		Logger: newLogger(s.app.err, s.cfg.Log),
+		Logger: newLogger(s.app.err, s.cfg.Log, cleaner(s.secrets)),
 	})
 	if err != nil {
 		return usageError{err}
@@ -137,10 +142,6 @@ func (s *session) build() error {
 	if err != nil {
 		return err
 	}
-	secrets, err := redactions(s.cfg.Redact)
-	if err != nil {
-		return err
-	}
 	snaps, vms := s.cluster.Snapshots(), s.cluster.VMs()
 	s.engine, err = orchestrator.New(orchestrator.Config{
 		Journal: s.journal, Decider: rules,
@@ -153,7 +154,7 @@ func (s *session) build() error {
 		OutputLimit:  int64(s.cfg.Run.OutputLimit),
 		Idle:         s.cfg.Transaction.Idle,
 		Guards:       checks,
-		Redact:       secrets,
+		Redact:       s.secrets,
 		Deadlines: orchestrator.Deadlines{
 			Command: s.cfg.Run.Timeout, Snapshot: s.cfg.Run.SnapshotTimeout, Validate: s.cfg.Run.ValidateTimeout,
 			Rollback: s.cfg.Run.RollbackTimeout, Boot: s.cfg.Sandbox.BootTimeout,
@@ -163,7 +164,7 @@ func (s *session) build() error {
 		return err
 	}
 	s.prov = provision.New(provision.Config{
-		Registry: s.journal, Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
+		Registry: s.registry(), Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
 		FirstVMID: orchestrator.VMID(s.cfg.Cluster.VMIDFirst), LastVMID: orchestrator.VMID(s.cfg.Cluster.VMIDLast),
 		Rest: s.cfg.Cluster.VMIDRest, Subnet: s.cfg.Sandbox.Subnet, Gateway: s.cfg.Sandbox.Gateway,
 		SSHKeys: s.keys, FullClone: s.cfg.Sandbox.FullClone, Storage: s.cfg.Cluster.Storage,
@@ -174,6 +175,9 @@ func (s *session) build() error {
 	})
 	return nil
 }
+
+// registry is that of the journal, as the provisioner and the janitor write it.
+func (s *session) registry() registry { return registry{s.journal, cleaner(s.secrets)} }
 
 // stepWait is the step of events that say how many calls are ahead of one that
 // waits for its turn on the cluster.

@@ -167,14 +167,6 @@ func printable(s string) string {
 	}, s)
 }
 
-// indent sets every line in by two blanks.
-func indent(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
-}
-
 // showOf reads one transaction of the journal.
 func showOf(ctx context.Context, j orchestrator.Journal, id orchestrator.TxID) (orchestrator.Transaction, error) {
 	t, err := orchestrator.Show(ctx, j, id)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,125 +44,123 @@ func newTxShow(a *app) *cobra.Command {
 	return c
 }
 
+// printTransaction shows everything that is recorded, for a person.
 func (a *app) printTransaction(t orchestrator.Transaction) error {
-	st := a.style(a.out)
-	rows := [][]string{
-		{"transaction", string(t.ID)},
-		{"state", paintState(st, t.State)},
-		{"sandbox", fmt.Sprintf("%s (%s)", t.Sandbox.Name, t.Sandbox.VM)},
-		{"began", t.Began.Local().Format(time.RFC3339)},
-	}
-	add := func(name, value string) {
-		if value = strings.TrimSpace(value); value != "" {
-			rows = append(rows, []string{name, value})
-		}
-	}
-	if !t.Ended.IsZero() {
-		add("ended", t.Ended.Local().Format(time.RFC3339))
-	}
-	if !t.Expires.IsZero() {
-		add("expires", t.Expires.Local().Format(time.RFC3339)+", without another order")
-	}
-	add("asked by", t.By)
-	add("key", oneLine(t.Key, 200))
+	width := a.width(a.out)
+	f := &facts{width: width}
+	whole(f, t, paintState(a.style(a.out), t.State))
 	if !t.Several {
-		add("command", oneLine(t.Command, 200))
-		add("ran as", oneLine(t.Runs, 200))
+		commandFacts(f, commandOf(t))
 	}
-	add("as", string(t.As))
-	add("on failure", string(t.OnFailure))
-	if t.Several {
-		add("commands", fmt.Sprint(len(t.Commands)))
-	} else {
-		add("verdict", verdictText(t.Verdict))
-	}
-	rows = append(rows, liftRows(t.Verdict)...)
-	add("boundary", fmt.Sprintf("%s %s", t.Boundary, t.Snapshot))
 	for _, v := range t.Validate {
-		add("validate", fmt.Sprintf("%s (as %s)", oneLine(v.Command, 100), v.As))
+		validationFacts(f, v)
 	}
 	if r := t.Result; r != nil && !t.Several {
-		add("exit", exitText(*r))
+		resultFacts(f, *r)
 	}
-	rows = append(rows, checkRows(t.Checks)...)
-	rows = append(rows, changeRows(t.Changed, t.ChangedCount)...)
-	add("reason", oneLine(t.Reason, 1000))
-	add("to do", oneLine(t.Mend, 1000))
-	if t.Redacted > 0 {
-		add("redacted", fmt.Sprintf("%d secrets were taken out of the record", t.Redacted))
+	checkFacts(f, t.Checks)
+	if !t.Several {
+		changeFacts(f, t.Changed, t.ChangedCount)
 	}
-	for _, k := range t.Tasks {
-		add("task", fmt.Sprintf("%s %s", k.Action, k.UPID))
-	}
-	add("timings", timingText(t.Timings))
-	if err := table(a.out, "", rows); err != nil {
+	endFacts(f, t)
+	if err := f.print(a.out); err != nil {
 		return err
 	}
-	if err := a.printCommands(t); err != nil {
-		return err
+	if r := t.Result; r != nil && !t.Several && r.Stdout+r.Stderr != "" {
+		fmt.Fprintln(a.out)
+		a.printOutput("", *r)
 	}
-	if err := a.printPoints(t); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.out, "\nsteps")
-	steps := make([][]string, len(t.Steps))
-	for i, s := range t.Steps {
-		took := ""
-		if s.Took > 0 {
-			took = short(s.Took)
-		}
-		steps[i] = []string{"  +" + short(s.At.Sub(t.Began)), string(s.State), s.Event, took, oneLine(s.Detail, 100)}
-	}
-	if err := table(a.out, "", steps); err != nil {
-		return err
-	}
-	if t.Result != nil && !t.Several {
-		a.printOutput("\noutput\n", *t.Result)
-	}
-	return nil
-}
-
-// printCommands shows the commands of a transaction of several, one after the
-// other, each with what came of it.
-func (a *app) printCommands(t orchestrator.Transaction) error {
 	for _, c := range t.Commands {
-		fmt.Fprintf(a.out, "\ncommand %d, %s\n", c.N, stepState(c))
-		rows := [][]string{{"  command", oneLine(c.Command, 200)}}
-		add := func(name, value string) {
-			if value = strings.TrimSpace(value); value != "" {
-				rows = append(rows, []string{"  " + name, value})
-			}
-		}
-		add("ran as", oneLine(c.Runs, 200))
-		add("at", "+"+short(c.At.Sub(t.Began)))
-		add("as", string(c.As))
-		add("directory", oneLine(c.Dir, 200))
-		add("key", oneLine(c.Key, 200))
-		add("verdict", verdictText(c.Verdict))
-		if c.Result != nil {
-			add("exit", exitText(*c.Result))
-			add("took", short(c.Result.Took))
-		}
-		for _, v := range c.Validate {
-			add("validate", fmt.Sprintf("%s (as %s)", oneLine(v.Command, 100), v.As))
-		}
-		for _, more := range [][][]string{liftRows(c.Verdict), checkRows(c.Checks), changeRows(c.Changed, c.ChangedCount)} {
-			for _, r := range more {
-				add(r[0], r[1])
-			}
-		}
-		if c.Reason != c.Verdict.Reason {
-			add("reason", oneLine(c.Reason, 1000))
-		}
-		for i := range rows { // under one another, over all commands
-			rows[i][0] = fmt.Sprintf("%-11s", rows[i][0])
-		}
-		if err := table(a.out, "", rows); err != nil {
+		if err := a.printCommand(t, c, width); err != nil {
 			return err
 		}
-		if c.Result != nil {
-			a.printOutput("", *c.Result)
-		}
+	}
+	return a.printHistory(t, width)
+}
+
+// whole adds what is said of the transaction as a whole.
+func whole(f *facts, t orchestrator.Transaction, state string) {
+	f.add("transaction", string(t.ID))
+	f.rows = append(f.rows, fact{"state", []string{state}}) // it may be coloured
+	sb := t.Sandbox
+	at := ""
+	if sb.Address.IsValid() {
+		at = ", " + sb.Address.String()
+	}
+	f.addf("sandbox", "%s (%s%s, id %s)", sb.Name, sb.VM, at, sb.ID)
+	f.add("asked by", t.By)
+	f.add("instance", t.Owner)
+	f.add("key", t.Key)
+	f.add("began", t.Began.Local().Format(time.RFC3339))
+	if !t.Ended.IsZero() {
+		f.add("ended", t.Ended.Local().Format(time.RFC3339))
+	}
+	if !t.Expires.IsZero() {
+		f.add("expires", t.Expires.Local().Format(time.RFC3339)+", without another order")
+	}
+	if t.Several {
+		f.add("commands", fmt.Sprint(len(t.Commands)))
+		f.add("as", string(t.As))
+	}
+	f.add("on failure", string(t.OnFailure))
+	f.add("profile", t.Profile)
+	if t.Session {
+		f.add("session", "each command begins where the one before ended")
+	}
+	if t.Bound {
+		f.add("lasts", "as long as the process that began it")
+	}
+	f.addf("boundary", "%s %s", t.Boundary, t.Snapshot)
+	if t.Snapshot != "" {
+		f.add("vm", map[bool]string{true: "running at the begin", false: "stopped at the begin"}[t.RunningAtBegin])
+	}
+	f.add("boot id", t.BootID)
+}
+
+// endFacts adds how it ended and what is to be done.
+func endFacts(f *facts, t orchestrator.Transaction) {
+	if t.Interrupted {
+		f.add("interrupted", "before the commit point")
+	}
+	if t.Several || t.Reason != t.Verdict.Reason {
+		f.add("reason", t.Reason)
+	}
+	f.add("to do", t.Mend)
+	if t.Attempts > 1 {
+		f.addf("rollback", "took %d attempts", t.Attempts)
+	}
+	if t.Redacted > 0 {
+		f.addf("redacted", "%s taken out of the record", plural(t.Redacted, "secret was", "secrets were"))
+	}
+	if t.State.Final() && !t.Settled {
+		f.add("left", "its snapshot is still on the cluster; savepoint gc deletes it")
+	}
+	f.list("timings", timings(t.Timings))
+}
+
+// printCommand shows one of several commands with what came of it.
+func (a *app) printCommand(t orchestrator.Transaction, c orchestrator.CommandView, width int) error {
+	fmt.Fprintf(a.out, "\ncommand %d, %s\n", c.N, stepState(c))
+	f := &facts{indent: "  ", width: width}
+	f.add("at", "+"+short(c.At.Sub(t.Began)))
+	f.add("key", c.Key)
+	commandFacts(f, c)
+	for _, v := range c.Validate {
+		validationFacts(f, v)
+	}
+	if c.Result != nil {
+		resultFacts(f, *c.Result)
+	}
+	checkFacts(f, c.Checks)
+	changeFacts(f, c.Changed, c.ChangedCount)
+	if c.Reason != c.Verdict.Reason {
+		f.add("reason", c.Reason)
+	}
+	if err := f.print(a.out); err != nil {
+		return err
+	}
+	if c.Result != nil {
+		a.printOutput("  ", *c.Result)
 	}
 	return nil
 }
@@ -180,87 +177,40 @@ func stepState(c orchestrator.CommandView) string {
 	}
 }
 
-// printPoints shows the states that can come back, the newest first.
-func (a *app) printPoints(t orchestrator.Transaction) error {
-	if !t.Several {
-		return nil
-	}
-	fmt.Fprintln(a.out, "\nsavepoints, the newest first")
+// printHistory shows the states that can come back, the newest first, and every
+// record.
+func (a *app) printHistory(t orchestrator.Transaction, width int) error {
 	var rows [][]string
-	for i := len(t.Points) - 1; i >= 0; i-- {
-		p := t.Points[i]
-		rows = append(rows, []string{"  " + p.Name, "+" + short(p.At.Sub(t.Began)), string(p.Boundary), string(p.Snapshot)})
-	}
-	return table(a.out, "", rows)
-}
-
-func (a *app) printOutput(title string, r orchestrator.RanView) {
-	if r.Stdout+r.Stderr != "" {
-		fmt.Fprintf(a.out, "%s%s%s", title, indent(printable(r.Stdout)), indent(printable(r.Stderr)))
-	}
-}
-
-func verdictText(v orchestrator.Judgement) string {
-	return fmt.Sprintf("%s [%s] %s", v.Decision, v.Rule, oneLine(v.Reason, 1000))
-}
-
-func exitText(r orchestrator.RanView) string {
-	text := strings.TrimSpace(fmt.Sprintf("%d %s", r.Exit, r.Signal))
-	if r.TimedOut {
-		text += ", ended by its deadline"
-	}
-	return text
-}
-
-func liftRows(v orchestrator.Judgement) (rows [][]string) {
-	for _, l := range v.Lifted {
-		rows = append(rows, []string{"lifted", strings.TrimSpace(fmt.Sprintf("%s by %s: %s", l.Rule, l.By, oneLine(l.Target, 100)))})
-	}
-	return rows
-}
-
-func checkRows(checks []orchestrator.Check) (rows [][]string) {
-	for _, k := range checks {
-		text := "ok: " + oneLine(k.Name, 100)
-		if !k.OK {
-			text = "failed: " + oneLine(k.Name, 100)
+	if t.Several {
+		fmt.Fprintln(a.out, "\nsavepoints, the newest first")
+		for i := len(t.Points) - 1; i >= 0; i-- {
+			p := t.Points[i]
+			rows = append(rows, []string{p.Name, "+" + short(p.At.Sub(t.Began)), string(p.Boundary), string(p.Snapshot)})
 		}
-		if k.Detail != "" {
-			text += ": " + oneLine(k.Detail, 300)
-		}
-		rows = append(rows, []string{"check", text})
-	}
-	return rows
-}
-
-func changeRows(changes []orchestrator.Change, count int) (rows [][]string) {
-	for _, c := range changes {
-		rows = append(rows, []string{string(c.Kind), oneLine(c.Path, 200)})
-	}
-	if more := count - len(changes); more > 0 {
-		rows = append(rows, []string{"and", fmt.Sprintf("%d more paths", more)})
-	}
-	return rows
-}
-
-// timingText names the steps that took time.
-func timingText(t orchestrator.Timings) string {
-	var parts []string
-	for _, p := range []struct {
-		name string
-		took time.Duration
-	}{
-		{"policy", t.Policy},
-		{"snapshot", t.Snapshot},
-		{"execute", t.Execute},
-		{"validate", t.Validate},
-		{"commit", t.Commit},
-		{"rollback", t.Rollback},
-		{"total", t.Total},
-	} {
-		if p.took > 0 {
-			parts = append(parts, p.name+" "+short(p.took))
+		if err := listed(a.out, rows, width); err != nil {
+			return err
 		}
 	}
-	return strings.Join(parts, ", ")
+	fmt.Fprintln(a.out, "\nsteps")
+	rows = nil
+	for _, s := range t.Steps {
+		took := ""
+		if s.Took > 0 {
+			took = short(s.Took)
+		}
+		rows = append(rows, []string{fmt.Sprintf("#%d", s.Seq), "+" + short(s.At.Sub(t.Began)), string(s.State), s.Event, took, s.Detail})
+	}
+	return listed(a.out, rows, width)
+}
+
+// printOutput shows what is kept of both streams.
+func (a *app) printOutput(margin string, r orchestrator.RanView) {
+	for _, s := range []struct{ name, text string }{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		if s.text != "" {
+			fmt.Fprintf(a.out, "%s%s:\n", margin, s.name)
+			for _, line := range broken(s.text, 1<<20) { // a terminal breaks lines itself, and they can be copied
+				fmt.Fprintf(a.out, "%s  %s\n", margin, line)
+			}
+		}
+	}
 }

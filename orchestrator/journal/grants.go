@@ -2,7 +2,9 @@ package journal
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +15,13 @@ import (
 )
 
 // grantData is what only people and the policy read of a grant. Commands are
-// bytes: they need not be valid text.
+// bytes: they need not be valid text. Without a digest it is from when a grant
+// had the exact command.
 type grantData struct {
 	Name    string      `json:"sandbox"`
 	Rules   []string    `json:"rules"`
 	Command []byte      `json:"command"`
+	Digest  string      `json:"command_sha256,omitempty"`
 	As      policy.User `json:"as"`
 	Profile string      `json:"profile,omitempty"`
 	By      string      `json:"by,omitempty"`
@@ -25,10 +29,10 @@ type grantData struct {
 
 // PutGrant records a new grant, durably. ErrExists when its id is taken.
 func (j *Journal) PutGrant(ctx context.Context, g orchestrator.Grant) error {
-	if g.ID == "" || g.Sandbox == "" || len(g.Rules) == 0 || g.Command == "" || !g.Expires.After(g.Made) || g.Used != "" || !g.Revoked.IsZero() {
+	if g.ID == "" || g.Sandbox == "" || len(g.Rules) == 0 || g.Command == "" || g.Digest == "" || !g.Expires.After(g.Made) || g.Used != "" || !g.Revoked.IsZero() {
 		return fmt.Errorf("record grant %q: it needs an id, a sandbox, rules, a command and an expiry to come, and must be new: %w", g.ID, orchestrator.ErrDenied)
 	}
-	data, err := json.Marshal(grantData{Name: g.Name, Rules: g.Rules, Command: []byte(g.Command), As: g.As, Profile: g.Profile, By: g.By})
+	data, err := json.Marshal(grantData{Name: g.Name, Rules: g.Rules, Command: []byte(g.Command), Digest: g.Digest, As: g.As, Profile: g.Profile, By: g.By})
 	if err != nil {
 		return fmt.Errorf("record grant %s: %w", g.ID, err)
 	}
@@ -99,7 +103,11 @@ func (j *Journal) grants(ctx context.Context, q string, args ...any) ([]orchestr
 		if err := json.Unmarshal(data, &d); err != nil {
 			return nil, &CorruptError{Path: j.path, Detail: fmt.Sprintf("grant %s: %v", g.ID, err)}
 		}
-		g.Name, g.Rules, g.Command, g.As, g.Profile, g.By = d.Name, d.Rules, string(d.Command), d.As, d.Profile, d.By
+		if d.Digest == "" {
+			sum := sha256.Sum256(d.Command)
+			d.Digest = hex.EncodeToString(sum[:])
+		}
+		g.Name, g.Rules, g.Digest, g.Command, g.As, g.Profile, g.By = d.Name, d.Rules, d.Digest, string(d.Command), d.As, d.Profile, d.By
 		g.Made, g.Expires = time.Unix(0, made).UTC(), time.Unix(0, expires).UTC()
 		if revoked != 0 {
 			g.Revoked = time.Unix(0, revoked).UTC()

@@ -27,8 +27,8 @@ var noon = time.Unix(1764590400, 0).UTC()
 func grant(id string) orchestrator.Grant {
 	return orchestrator.Grant{
 		ID: orchestrator.GrantID(id), Sandbox: "box", Name: "dev", Rules: []string{"a.rule", "b.rule"},
-		Command: "echo \xff\x00 > /x", As: policy.Root, Profile: "sealed", By: "cli", Made: noon, Expires: noon.Add(10 * time.Minute),
-	}
+		As: policy.Root, Profile: "sealed", By: "cli", Made: noon, Expires: noon.Add(10 * time.Minute),
+	}.For("echo \xff\x00 > /x", nil)
 }
 
 func begin(tx string, at time.Time, spends ...orchestrator.GrantID) orchestrator.Record {
@@ -114,6 +114,7 @@ func TestGrantMustBeWhole(t *testing.T) {
 		"sandbox": func(g *orchestrator.Grant) { g.Sandbox = "" },
 		"rules":   func(g *orchestrator.Grant) { g.Rules = nil },
 		"command": func(g *orchestrator.Grant) { g.Command = "" },
+		"digest":  func(g *orchestrator.Grant) { g.Digest = "" },
 		"expiry":  func(g *orchestrator.Grant) { g.Expires = g.Made },
 		"used":    func(g *orchestrator.Grant) { g.Used = "tx1" },
 		"revoked": func(g *orchestrator.Grant) { g.Revoked = noon },

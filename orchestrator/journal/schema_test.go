@@ -109,6 +109,8 @@ func TestSchema4(t *testing.T) {
 	}
 	if gs, err := j.Grants(ctx, ""); err != nil || len(gs) != 2 || gs[1].Used != "01kbd0000000000000000000d3" || gs[0].Used != "" {
 		t.Errorf("grants: %+v, %v", gs, err)
+	} else if g := gs[0]; g.Command == "" || g.Digest != g.For(g.Command, nil).Digest { // what it is for was the text itself
+		t.Errorf("grant: %+v", g)
 	}
 	rep, err := j.Verify(ctx)
 	if err != nil || rep.Records != 7 || rep.Transactions != 3 || rep.Original != 10 || rep.Head.Seq != 9 || rep.From.Seq != 0 {

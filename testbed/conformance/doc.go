@@ -12,7 +12,27 @@
 //	conformance.Snapshotter(t, factory, caps)
 //	conformance.Hypervisor(t, factory, caps)
 //	conformance.Executor(t, factory, caps) // and Guest and Examiner
+//	conformance.Hold(t, factory, caps)     // the part of it that needs no shell
 //	conformance.Journal(t, factory)        // and what it may offer besides
+//
+// # Who runs them
+//
+//	Snapshotter  proxmox, guests in memory: qcow2 and volume chains of 9.2, qcow2 and ZFS of 8.4
+//	             proxmox, QEMU and its images (lab tier)
+//	             testbed/sim/world: workspace, disk and machine, each with and without newest-only
+//	Hypervisor   proxmox, guests in memory: 8.4, 9.2, without messages, lagging
+//	             proxmox, QEMU and its images (lab tier)
+//	             testbed/sim/world
+//	Executor     orchestrator/sshexec, simulated guests (in testbed/sim)
+//	             orchestrator/sshexec, OpenSSH with three ways to hold processes (lab tier)
+//	             orchestrator/sshexec, a guest under QEMU (lab tier)
+//	Hold         all of these, and testbed/sim/world
+//	Journal      orchestrator/journal; its unknown outcomes need a full disk, see its own tests
+//	             testbed/sim
+//
+// The engine's own tests have a double of one VM that does not run them: it
+// knows one sandbox only. What the engine does with every implementation is
+// shown by testbed/sim and the stories of cmd/savepoint.
 //
 // # Invariants
 //
@@ -25,5 +45,6 @@
 // # Limits
 //
 // Whether a crash in the middle of a call leaves what the port allows cannot
-// be tested from outside; testbed/sim explores that.
+// be tested from outside; testbed/sim explores that. On QEMU the VMs of the
+// snapshots' suite have no guest, so memory is left to testbed/qemu.
 package conformance

@@ -26,7 +26,7 @@ type ExecutorUnderTest struct {
 	// Permit makes a valid permit for any text: the suite is about running.
 	Permit func(command string, user policy.User) policy.Permit
 	// Other is an address nobody listens at, and OtherKey a host key that is
-	// not the guest's.
+	// not the guest's. Hold needs no address.
 	Other    netip.Addr
 	OtherKey string
 }
@@ -57,12 +57,13 @@ func Executor(t *testing.T, factory func(t *testing.T) ExecutorUnderTest, caps E
 		{"environment and directory F05", s.surroundings}, {"accounts", s.accounts}, {"refusals", s.refusals},
 		{"deadline ends everything F99", s.deadline}, {"deadline keeps the output", s.deadlineOutput}, {"context ends everything", s.cancelled},
 		{"leftovers end with the command F05", s.leftovers}, {"lost connection F98", s.lost},
-		{"side by side", s.sideBySide}, {"marker and facts F23", s.marker}, {"clock F94", s.clock},
-		{"pinned host key", s.hostKey}, {"session", s.sessions}, {"session unnoticed", s.unnoticed}, {"health", s.health},
+		{"side by side", s.sideBySide}, {"session", s.sessions}, {"session unnoticed", s.unnoticed}, {"health", s.health},
 		{"manifest", s.manifest}, {"manifest changes", s.manifestChanges}, {"manifest bounds", s.manifestBounds},
 	} {
 		t.Run(c.name, c.run)
 	}
+	s.hold(t)
+	t.Run("the marker is not the agent's", s.forged)
 }
 
 type executorSuite struct {
@@ -233,9 +234,6 @@ func (s *executorSuite) accounts(t *testing.T) {
 
 func (s *executorSuite) refusals(t *testing.T) {
 	ctx := s.context(t)
-	if _, err := s.Executor.Run(ctx, s.Sandbox, policy.Permit{}, orchestrator.ExecRequest{}); !errors.Is(err, orchestrator.ErrDenied) {
-		t.Errorf("without a permit: got %v, want ErrDenied", err)
-	}
 	for name, r := range map[string]struct {
 		req  orchestrator.ExecRequest
 		want error
@@ -407,81 +405,6 @@ func (s *executorSuite) sideBySide(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-func (s *executorSuite) marker(t *testing.T) {
-	ctx := s.context(t)
-	for _, generation := range []string{"first", "second-01jx"} {
-		marked, err := s.Guest.Mark(ctx, s.Sandbox, generation)
-		if err != nil {
-			t.Fatalf("mark: %v", err)
-		}
-		s.Executor.Disconnect(s.Sandbox.ID)
-		seen, err := s.Guest.Inspect(ctx, s.Sandbox)
-		if err != nil {
-			t.Fatalf("inspect: %v", err)
-		}
-		if marked.Generation != generation || seen.Generation != generation || seen.BootID == "" || seen.BootID != marked.BootID {
-			t.Errorf("marked %+v, then saw %+v", marked, seen)
-		}
-		if seen.RoundTrip <= 0 || seen.Clock.IsZero() || seen.Clock.Before(marked.Clock) {
-			t.Errorf("round trip %s, clock %s after %s", seen.RoundTrip, seen.Clock, marked.Clock)
-		}
-	}
-	if res := s.run(t, "echo forged > /var/lib/savepoint/generation", orchestrator.ExecRequest{}); res.ExitCode == 0 {
-		t.Error("the agent could write the marker")
-	}
-}
-
-func (s *executorSuite) clock(t *testing.T) {
-	if !s.caps.Clock {
-		t.Skip("this guest shares its clock with the host")
-	}
-	ctx := s.context(t)
-	for _, off := range []time.Duration{-75 * time.Hour, 0} {
-		want := time.Now().Add(off)
-		if err := s.Guest.SetClock(ctx, s.Sandbox, want); err != nil {
-			t.Fatalf("set clock: %v", err)
-		}
-		facts, err := s.Guest.Inspect(ctx, s.Sandbox)
-		if err != nil {
-			t.Fatalf("inspect: %v", err)
-		}
-		if skew := facts.Clock.Sub(time.Now().Add(off)).Abs(); skew > time.Second {
-			t.Errorf("clock is off by %s", skew)
-		}
-	}
-}
-
-func (s *executorSuite) hostKey(t *testing.T) {
-	ctx := s.context(t)
-	other := s.Sandbox
-	other.HostKey = s.OtherKey
-	_, err := s.try(ctx, policy.Agent, "true", orchestrator.ExecRequest{})
-	if err != nil {
-		t.Fatalf("with the right key: %v", err)
-	}
-	for name, call := range map[string]func() error{
-		"run": func() error {
-			_, err := s.Executor.Run(ctx, other, s.Permit("touch /tmp/intercepted", policy.Agent), orchestrator.ExecRequest{})
-			return err
-		},
-		"inspect": func() error { _, err := s.Guest.Inspect(ctx, other); return err },
-		"mark":    func() error { _, err := s.Guest.Mark(ctx, other, "x"); return err },
-		"clock":   func() error { return s.Guest.SetClock(ctx, other, time.Now()) },
-	} {
-		var key *orchestrator.HostKeyError
-		if err := call(); !errors.As(err, &key) || key.Want == key.Got {
-			t.Errorf("%s with another pin: got %v, want *HostKeyError", name, err)
-		}
-	}
-	other.HostKey = ""
-	if _, err := s.Guest.Inspect(ctx, other); !errors.Is(err, orchestrator.ErrDenied) {
-		t.Errorf("without a pin: got %v, want ErrDenied", err)
-	}
-	if res := s.run(t, "test -e /tmp/intercepted", orchestrator.ExecRequest{}); res.ExitCode == 0 {
-		t.Error("a command ran over an unproved connection")
-	}
 }
 
 type counter struct {

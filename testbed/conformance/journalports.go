@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"savepoint/orchestrator"
 )
 
@@ -151,9 +153,9 @@ func (s *journalSuite) sessions(t *testing.T) {
 
 func leave(id string) orchestrator.Grant {
 	return orchestrator.Grant{
-		ID: orchestrator.GrantID(id), Sandbox: "box", Name: "dev", Rules: []string{"a.rule"}, Command: "make install", As: "root",
+		ID: orchestrator.GrantID(id), Sandbox: "box", Name: "dev", Rules: []string{"a.rule"}, As: "root",
 		Made: journalDay, Expires: journalDay.Add(time.Hour),
-	}
+	}.For("make install", nil)
 }
 
 func spending(n int, tx string, ids ...orchestrator.GrantID) orchestrator.Record {
@@ -183,8 +185,11 @@ func (s *journalSuite) grants(t *testing.T) {
 	}
 	s.want(t, "afterwards", s.read(t, ""), note(1, ""))
 	open, err := k.OpenGrants(s.ctx, "box", journalDay.Add(time.Minute))
-	if err != nil || len(open) != 1 || open[0].ID != "gr-2" || open[0].Command != "make install" {
-		t.Errorf("open: %+v, %v", open, err)
+	if err != nil || len(open) != 1 {
+		t.Fatalf("open: %+v, %v", open, err)
+	}
+	if diff := cmp.Diff(leave("gr-2"), open[0]); diff != "" {
+		t.Errorf("open (-want +got):\n%s", diff)
 	}
 }
 

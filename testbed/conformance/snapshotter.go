@@ -27,6 +27,7 @@ type SnapshotSubject struct {
 	Absent      orchestrator.VMRef     // a VM that does not exist
 	Disk        Cell
 	Memory      Cell // only with SnapshotCaps.Memory; read while the VM runs
+	Marker      Cell // only with SnapshotCaps.Marker: the guest's generation; used while the VM runs
 	Running     func(ctx context.Context) (bool, error)
 	Start, Stop func(ctx context.Context) error
 }
@@ -38,6 +39,7 @@ type SnapshotCaps struct {
 	KeepsRunning bool          // a rollback leaves the VM running (workspace snapshots)
 	Tasks        bool          // Started is called with the name of a task
 	Descriptions bool          // List returns the description
+	Marker       bool          // there is a guest that can be marked
 	Rounds       int           // of the endurance test; 0 = 8
 	Timeout      time.Duration // of one test; 0 = 1 min
 }
@@ -64,6 +66,7 @@ func Snapshotter(t *testing.T, factory SnapshotFactory, caps SnapshotCaps) {
 	}{
 		{"create is listed complete and current", (*snapshotTest).createListed, true},
 		{"rollback restores exactly, F20 F21", (*snapshotTest).restoresExactly, true},
+		{"rollback brings the generation marker back, F21 F27", (*snapshotTest).restoresMarker, caps.Marker},
 		{"snapshot of a restored state, F28", (*snapshotTest).chainAfterRollback, true},
 		{"a name that is taken is ErrExists, F61", (*snapshotTest).nameTaken, true},
 		{"bad names are refused, F60", (*snapshotTest).badNames, true},
@@ -203,6 +206,23 @@ func (t *snapshotTest) restoresExactly() {
 	t.wantNames("sp-one")
 	if l := t.list(); !l[0].Current {
 		t.Errorf("the restored snapshot is not the current one: %+v", l)
+	}
+}
+
+// restoresMarker is what the engine's proof of a rollback rests on: what the
+// guest was marked with after the snapshot is taken away, by every kind.
+func (t *snapshotTest) restoresMarker() {
+	t.ok("mark", t.s.Marker.Write(t.ctx, "sp-one"))
+	t.create("sp-one")
+	t.ok("mark", t.s.Marker.Write(t.ctx, "sp-one-undo"))
+	t.rollback("sp-one")
+	if running, err := t.s.Running(t.ctx); err == nil && !running {
+		t.ok("start", t.s.Start(t.ctx))
+	}
+	got, err := t.s.Marker.Read(t.ctx)
+	t.ok("read the marker", err)
+	if got != "sp-one" {
+		t.Fatalf("the guest carries %q after the rollback to sp-one", got)
 	}
 }
 

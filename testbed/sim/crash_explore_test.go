@@ -39,6 +39,8 @@ func stride(sc scenario) int {
 		return 1
 	case sc.boxes > 1:
 		return 40
+	case sc.next != nil:
+		return 20
 	default:
 		return 9
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,17 +18,20 @@ import (
 
 // lab is a cluster, its journal, and the orchestrator process of the moment.
 type lab struct {
-	c     *world.Cluster
-	disk  *sim.Journal
-	boxes []orchestrator.Sandbox
-	check *world.Checker
-	sc    scenario
-	p     *world.Process
-	e     *orchestrator.Engine
-	told  map[orchestrator.TxID]orchestrator.State
-	found []world.Finding
-	log   func(string)
-	n     int // processes so far
+	c        *world.Cluster
+	disk     *sim.Journal
+	boxes    []orchestrator.Sandbox
+	check    *world.Checker
+	sc       scenario
+	p        *world.Process
+	e        *orchestrator.Engine
+	told     map[orchestrator.TxID]orchestrator.State
+	found    []world.Finding
+	log      func(string)
+	n        int  // processes so far
+	careless bool // it resets without asking whether somebody is at work
+	reg      registry
+	ends     []orchestrator.State // what run was told, in order
 	// faults, when not nil, are for every process that boot starts.
 	faults *world.Faults
 	skew   time.Duration
@@ -41,11 +46,16 @@ type recent struct {
 	old int64
 }
 
+// Session is the present one.
+func (r recent) Session(ctx context.Context, sb orchestrator.SandboxID) ([]byte, error) {
+	return r.Journal.(orchestrator.SessionKeeper).Session(ctx, sb)
+}
+
 func (r recent) Records(ctx context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
 	return func(yield func(orchestrator.Record, error) bool) {
 		for rec, err := range r.Journal.Records(ctx, tx) {
-			var fence int64
-			if _, _ = fmt.Sscanf(string(rec.Tx)[4:16], "%d", &fence); fence > r.old && !yield(rec, err) {
+			fence, _ := strconv.ParseInt(string(rec.Tx)[4:16], 10, 64)
+			if fence > r.old && !yield(rec, err) {
 				return
 			}
 		}
@@ -60,6 +70,7 @@ func newLab(sc scenario, log func(string)) *lab {
 		l.boxes = append(l.boxes, world.Box(i))
 	}
 	l.check = world.NewChecker(l.c, l.boxes)
+	l.reg = newRegistry(l.boxes)
 	return l
 }
 
@@ -67,6 +78,9 @@ func newLab(sc scenario, log func(string)) *lab {
 func (l *lab) boot(at func(world.Point) error) {
 	if l.disk == nil {
 		l.disk = sim.NewJournal("sim", nil)
+		if l.sc.prepare != nil {
+			l.sc.prepare(l)
+		}
 	} else {
 		l.disk = l.disk.Reopen(nil)
 	}
@@ -120,6 +134,7 @@ func (l *lab) run(ctx context.Context, s orchestrator.Spec) orchestrator.Outcome
 	}
 	o, err := l.e.Run(ctx, s)
 	l.tell(o, err)
+	l.ends = append(l.ends, o.State)
 	return o
 }
 
@@ -130,11 +145,12 @@ func (l *lab) finding(invariant, format string, args ...any) {
 // checks adds what the checker finds, and what was told wrongly.
 func (l *lab) checks(clean bool) {
 	ctx := context.Background()
+	l.handedOut()
 	l.found = append(l.found, l.check.Check(ctx, l.recent(), clean)...)
 	for id, state := range l.told {
-		t, err := orchestrator.Show(ctx, l.disk, id)
-		if err != nil || t.State != state {
-			l.finding(world.Told, "transaction %s was told to be %s and is %s (%v)", id, state, t.State, err)
+		i := slices.IndexFunc(l.check.Views, func(t view) bool { return t.ID == id })
+		if i < 0 || l.check.Views[i].State != state {
+			l.finding(world.Told, "transaction %s was told to be %s: %v", id, state, l.check.Views)
 		}
 		delete(l.told, id) // final: it does not change any more
 	}
@@ -170,6 +186,9 @@ func (l *lab) settle() {
 	if len(l.found) > 0 {
 		return
 	}
+	if l.again(); len(l.found) > 0 {
+		return
+	}
 	l.endOpen()
 	_ = l.collect()         // a deletion that an earlier process ordered may still run
 	time.Sleep(time.Minute) // what was ordered late comes by then
@@ -181,6 +200,15 @@ func (l *lab) settle() {
 		return
 	}
 	l.usable()
+}
+
+// again lets the scenario's caller come back, who does not know how far he came.
+func (l *lab) again() {
+	if l.sc.again == nil {
+		return
+	}
+	l.together(func() { l.sc.again(context.Background(), l) })
+	l.checks(false)
 }
 
 // endOpen takes up what waits for its next order, and ends it: every other
@@ -245,6 +273,9 @@ func play(sc scenario, deaths []int, log func(string)) (found []world.Finding, a
 		l.boot(dieAt(n))
 		if i == 0 {
 			l.together(sc.callers(l)...)
+			l.undisturbed()
+		} else if sc.next != nil {
+			l.together(func() { sc.next(context.Background(), l) })
 		} else if _, err := l.recover(); err == nil {
 			_ = l.collect()
 		}
@@ -258,6 +289,14 @@ func play(sc scenario, deaths []int, log func(string)) (found []world.Finding, a
 	}
 	l.settle()
 	return l.found, alive
+}
+
+// undisturbed checks that the scenario does what it is there for, when its
+// process lived.
+func (l *lab) undisturbed() {
+	if !l.p.Gone() && l.sc.ends != nil && !slices.Equal(l.ends, l.sc.ends) {
+		l.finding(told, "undisturbed it ended %v and not %v", l.ends, l.sc.ends)
+	}
 }
 
 // bubble runs the test on a clock of its own.

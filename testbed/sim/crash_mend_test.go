@@ -27,7 +27,7 @@ func (l *lab) calm() (views []view) {
 		l.mend() // what was in the way of an open one shows only when it is ended
 	}
 	_ = l.collect()
-	time.Sleep(5 * time.Minute)
+	time.Sleep(3 * time.Hour) // no snapshot that was ordered is waited for any longer
 	if err := l.collect(); err != nil {
 		l.finding(world.Clean, "collect: %v", err)
 	}
@@ -106,6 +106,9 @@ func (l *lab) mend() {
 					l.finding(world.Mended, "forget %s: %v", sb.Name, err)
 				}
 			})
+			if err := l.disk.ClearSession(ctx, sb.ID); err != nil {
+				l.finding(world.Mended, "forget the session of %s: %v", sb.Name, err)
+			}
 			l.check.Anew(sb.ID, t.ID)
 		case !now.State.Final():
 			l.finding(world.Mended, "%s is %s (%s) after it was mended", t.ID, now.State, now.Reason)

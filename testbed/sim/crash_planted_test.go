@@ -57,6 +57,28 @@ func mistakes() []planted {
 			c.Snapshotters[orchestrator.BoundaryMachine] = idle{c.Snapshotters[orchestrator.BoundaryMachine]}
 			c.Guest = &gullible{Guest: c.Guest}
 		}},
+		{name: "a workspace that did not come back is not noticed", in: []string{"workspace-fail"}, wrap: func(l *lab, c *orchestrator.Config) {
+			c.Snapshotters[orchestrator.BoundaryWorkspace] = idle{c.Snapshotters[orchestrator.BoundaryWorkspace]}
+			c.Guest = &gullible{Guest: c.Guest}
+		}},
+		{name: "keys are remembered by the process only", in: []string{"disk-key"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Journal = &forgetful{batching: batching{c.Journal}, keys: map[string]orchestrator.TxID{}}
+		}},
+		{name: "keys are not written down", in: []string{"workspace-key"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Journal = keyless{batching{c.Journal}}
+		}},
+		{name: "a session changes with the next record after the commit", in: []string{"workspace-session"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Journal = &lateSession{batching: batching{c.Journal}}
+		}},
+		{name: "a grant is spent by the commit only", in: []string{"workspace-grant"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Journal = &lateSpending{batching: batching{c.Journal}}
+		}},
+		{name: "files that cannot be listed count as unchanged", in: []string{"workspace-guard"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Guest = &trusting{Guest: c.Guest}
+		}},
+		{name: "a sandbox is reset under an open transaction", in: []string{"machine-reset"}, wrap: func(l *lab, _ *orchestrator.Config) {
+			l.careless = true
+		}},
 		{name: "the connection is kept over a rollback", in: []string{"workspace-fail"}, wrap: func(_ *lab, c *orchestrator.Config) {
 			c.Executor = clinging{c.Executor}
 		}},
@@ -84,7 +106,7 @@ func TestCrashFindsMistakes(t *testing.T) {
 					if found, _ := play(sc, []int{0}, nil); len(found) > 0 {
 						t.Fatalf("without the mistake: %v", found)
 					}
-					sc.wrap = m.wrap
+					sc.wrap, sc.ends = m.wrap, nil
 					if how, found := catch(sc); len(found) > 0 {
 						t.Logf("%-62s caught by: %s (%s, %s)", m.name, invariants(found), sc.name, how)
 						return

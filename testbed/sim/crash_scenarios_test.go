@@ -19,6 +19,10 @@ type scenario struct {
 	do          func(ctx context.Context, l *lab)
 	each        func(ctx context.Context, l *lab, sb orchestrator.Sandbox, i int) // in every sandbox at once
 	wrap        func(l *lab, c *orchestrator.Config)
+	prepare     func(l *lab)                      // before the first process
+	again       func(ctx context.Context, l *lab) // what the caller does when he comes back after the recovery
+	next        func(ctx context.Context, l *lab) // what a process does that follows one that died; nil: recover and collect
+	ends        []orchestrator.State              // what run is told, one after the other, when nothing goes wrong
 }
 
 func (s scenario) callers(l *lab) (all []func()) {
@@ -85,7 +89,7 @@ func scenarios() (all []scenario) {
 			l.run(ctx, s)
 		}},
 	)
-	return all
+	return append(append(all, promises()...), resets("disk"), resets("machine"), destroys())
 }
 
 // several are transactions of several commands.

@@ -67,11 +67,15 @@ type walk struct {
 	f    *world.Faults
 	ops  int
 	ends map[string]int
+	// keyed are requests with a key, by sandbox. Each may come again at any
+	// time: no command may run twice for that.
+	keyed map[orchestrator.SandboxID][]orchestrator.Spec
 }
 
 func newWalk(seed int, log func(string)) *walk {
 	l := newLab(scenario{name: "walk", boxes: 3, seed: seed * 1000, anySnapshot: seed%3 == 0, single: seed%5 == 0}, log)
 	w := &walk{l: l, rng: rand.New(rand.NewPCG(uint64(seed), 3)), f: world.NewFaults(l.c, uint64(seed), 120), ends: map[string]int{}}
+	w.keyed = map[orchestrator.SandboxID][]orchestrator.Spec{}
 	return w
 }
 
@@ -147,11 +151,34 @@ func (w *walk) operation(sb orchestrator.Sandbox, i int) func() {
 	if w.rng.IntN(8) == 0 {
 		patience = time.Duration(w.rng.IntN(5000)) * time.Millisecond
 	}
+	session := w.rng.IntN(3) == 0
+	moves := func(n int) string {
+		if !session {
+			return ""
+		}
+		return fmt.Sprintf("cd /workspace/d%d && export LEVEL=v%d-%d && ", w.rng.IntN(9), w.ops, n)
+	}
 	if w.rng.IntN(4) > 0 {
+		s := orchestrator.Spec{Sandbox: sb, Command: moves(0) + command, As: as, Boundary: boundary, Timeout: timeout, Session: session}
+		switch w.rng.IntN(8) {
+		case 0:
+			s.Guard.Protect = []string{"/workspace/f0", "/workspace/f1"}
+		case 1:
+			s.Guard.OnlyChange = []string{"/workspace/f2"}
+		case 2:
+			s.Key = fmt.Sprint("key-", w.ops)
+			w.keyed[sb.ID] = append(w.keyed[sb.ID], s)
+		case 3:
+			if old := w.keyed[sb.ID]; len(old) > 0 {
+				s = old[w.rng.IntN(len(old))]
+			}
+		}
 		return func() {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			l.run(ctx, orchestrator.Spec{Sandbox: sb, Command: command, As: as, Boundary: boundary, Timeout: timeout})
+			if o := l.run(ctx, s); o.Replayed {
+				w.ends["repeated"]++
+			}
 		}
 	}
 	var todo []string
@@ -162,14 +189,14 @@ func (w *walk) operation(sb orchestrator.Sandbox, i int) func() {
 		case 1:
 			todo = append(todo, fmt.Sprintf("back s%d", w.rng.IntN(n+1)), "back begin")
 		default:
-			todo = append(todo, fmt.Sprintf("exec echo m%d-%d-%d > /workspace/f%d", w.ops, i, n, w.rng.IntN(4)))
+			todo = append(todo, "exec "+moves(n)+fmt.Sprintf("echo m%d-%d-%d > /workspace/f%d", w.ops, i, n, w.rng.IntN(4)))
 		}
 	}
 	end := w.rng.IntN(4)
 	return func() {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		x, err := l.e.Begin(ctx, orchestrator.BeginSpec{Sandbox: sb, As: as, Boundary: boundary, Bound: end == 3})
+		x, err := l.e.Begin(ctx, orchestrator.BeginSpec{Sandbox: sb, As: as, Boundary: boundary, Session: session, Bound: end == 3})
 		if err != nil {
 			return
 		}

@@ -21,7 +21,7 @@ func TestSnapshotterConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/newest-only=%t", kind, newest), func(t *testing.T) {
 				caps := conformance.SnapshotCaps{
 					Memory: kind == "machine", LatestOnly: newest, KeepsRunning: kind == "workspace",
-					Tasks: kind != "workspace", Descriptions: true,
+					Tasks: kind != "workspace", Descriptions: true, Marker: true,
 				}
 				if kind == "machine" {
 					caps.KeepsRunning = false
@@ -47,6 +47,13 @@ func subject(kind orchestrator.Boundary, newest bool) conformance.SnapshotSubjec
 	return conformance.SnapshotSubject{
 		Snapshotter: p.Driver(kind), VM: sb.VM, Sandbox: sb.ID, Absent: orchestrator.VMRef{Node: "pve1", ID: 77777},
 		Disk: cell("/workspace/cell"), Memory: cell("/workspace/memory"),
+		Marker: conformance.Cell{
+			Write: func(ctx context.Context, text string) error { _, err := p.Mark(ctx, sb, text); return err },
+			Read: func(ctx context.Context) (string, error) {
+				f, err := p.Inspect(ctx, sb)
+				return f.Generation, err
+			},
+		},
 		Running: func(ctx context.Context) (bool, error) {
 			st, err := p.Status(ctx, sb.VM)
 			return st.Running, err

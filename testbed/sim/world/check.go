@@ -2,13 +2,13 @@ package world
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"savepoint/orchestrator"
-	"savepoint/policy"
 )
 
 // Finding is one invariant that does not hold.
@@ -28,6 +28,8 @@ const (
 	Needed  = "a stuck transaction needs an operator"
 	Mended  = "a stuck transaction goes on when it is mended"
 	Usable  = "the sandbox can be used"
+	Kept    = "a session is what its committed commands left"
+	Guarded = "no committed command changed what it was not to change"
 )
 
 // Checker compares a cluster with its journal. It keeps beside what every
@@ -35,23 +37,30 @@ const (
 type Checker struct {
 	C     *Cluster
 	Boxes []orchestrator.Sandbox
-	base  map[orchestrator.SandboxID]Tree
+	// Views are the transactions as the last Check found them, oldest first.
+	Views []orchestrator.Transaction
+	base  map[orchestrator.SandboxID]Left
+	left  map[orchestrator.SandboxID]Left              // as the last Check expected it, open transactions included
 	after map[orchestrator.SandboxID]orchestrator.TxID // base holds these and older ones
 }
 
 // NewChecker returns one for sandboxes as New made them.
 func NewChecker(c *Cluster, boxes []orchestrator.Sandbox) *Checker {
-	k := &Checker{C: c, Boxes: boxes, base: map[orchestrator.SandboxID]Tree{}, after: map[orchestrator.SandboxID]orchestrator.TxID{}}
+	k := &Checker{C: c, Boxes: boxes, base: map[orchestrator.SandboxID]Left{}, left: map[orchestrator.SandboxID]Left{}, after: map[orchestrator.SandboxID]orchestrator.TxID{}}
 	for _, sb := range boxes {
-		k.base[sb.ID] = Initial()
+		k.base[sb.ID] = Left{Files: Initial()}
 	}
 	return k
 }
 
 // Anew says that the sandbox was made anew after that transaction.
 func (k *Checker) Anew(sb orchestrator.SandboxID, after orchestrator.TxID) {
-	k.base[sb], k.after[sb] = Initial(), after
+	k.base[sb], k.after[sb] = Left{Files: Initial()}, after
 }
+
+// Left is what the sandbox holds by the last Check's reading of the journal: what
+// a command sees that runs now, in the open transaction if there is one.
+func (k *Checker) Left(sb orchestrator.SandboxID) Left { return k.left[sb] }
 
 // Check reads the journal and returns what does not hold. clean asks for the
 // state after a collection.
@@ -60,19 +69,21 @@ func (k *Checker) Check(ctx context.Context, j orchestrator.Journal, clean bool)
 		bad = append(bad, Finding{invariant, fmt.Sprintf(format, args...)})
 	}
 	views, err := orchestrator.List(ctx, j, orchestrator.Filter{})
+	k.Views = views
 	if err != nil {
 		add(Ended, "the journal cannot be read: %v", err)
 		return bad
 	}
 	slices.SortFunc(views, func(a, b orchestrator.Transaction) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	for _, sb := range k.Boxes {
-		k.box(sb, views, clean, add)
+		k.box(ctx, j, sb, views, clean, add)
 	}
 	return append(bad, k.C.Crimes()...)
 }
 
-func (k *Checker) box(sb orchestrator.Sandbox, views []orchestrator.Transaction, clean bool, add func(string, string, ...any)) {
-	want := maps.Clone(k.base[sb.ID])
+func (k *Checker) box(ctx context.Context, j orchestrator.Journal, sb orchestrator.Sandbox, views []orchestrator.Transaction, clean bool, add func(string, string, ...any)) {
+	want := k.base[sb.ID]
+	kept := want.Shells // an open transaction has not changed them yet
 	stuck, open := false, false
 	tail := "" // the story since the last check, for the reader of a failure
 	var last orchestrator.TxID
@@ -88,14 +99,16 @@ func (k *Checker) box(sb orchestrator.Sandbox, views []orchestrator.Transaction,
 			}
 		case t.State == orchestrator.StateOpen && !t.Bound:
 			open = true
-			want = Replay(t, want)
+			want = Replay(t, want, add)
 		case !t.State.Final():
 			add(Ended, "sandbox %s: transaction %s is still %s", sb.Name, t.ID, t.State)
 			stuck = true // what it holds is not known
 		default:
-			want = Replay(t, want)
+			want = Replay(t, want, add)
+			kept = want.Shells
 		}
 	}
+	k.left[sb.ID] = want
 	if clean && !stuck && !open && last != "" {
 		defer func() { k.base[sb.ID], k.after[sb.ID] = want, last }()
 	}
@@ -104,8 +117,11 @@ func (k *Checker) box(sb orchestrator.Sandbox, views []orchestrator.Transaction,
 			add(Once, "sandbox %s: %q was started %d times", sb.Name, command, n)
 		}
 	}
-	if got := k.C.Files(sb); !stuck && !maps.Equal(got, want) {
-		add(Exact, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, sortedTree(got), sortedTree(want))
+	if got := k.C.Files(sb); !stuck && !maps.Equal(got, want.Files) {
+		add(Exact, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, sortedTree(got), sortedTree(want.Files))
+	}
+	if got := k.session(ctx, j, sb); !stuck && got != kept.String() {
+		add(Kept, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, got, kept)
 	}
 	if left := k.C.Owned(sb); clean && !stuck && !open && len(left) > 0 {
 		add(Clean, "sandbox %s: snapshots %v", sb.Name, left)
@@ -113,6 +129,23 @@ func (k *Checker) box(sb orchestrator.Sandbox, views []orchestrator.Transaction,
 	if lock := k.C.Lock(sb); clean && !stuck && lock != "" {
 		add(Clean, "sandbox %s: lock %q", sb.Name, lock)
 	}
+}
+
+// session is what the journal keeps of the sandbox's sessions.
+func (k *Checker) session(ctx context.Context, j orchestrator.Journal, sb orchestrator.Sandbox) string {
+	keeper, ok := j.(orchestrator.SessionKeeper)
+	if !ok {
+		return "no sessions"
+	}
+	data, err := keeper.Session(ctx, sb.ID)
+	var kept Shells
+	if err == nil && len(data) > 0 {
+		err = json.Unmarshal(data, &kept)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return kept.String()
 }
 
 // story is a transaction in one line.
@@ -128,48 +161,4 @@ func story(t orchestrator.Transaction) string {
 func (c *Cluster) Lock(sb orchestrator.Sandbox) (lock string) {
 	_ = c.at(sb.VM, func(v *vm) error { lock = v.lock; return nil })
 	return lock
-}
-
-// Replay is what the journal's story makes of the files: nothing, unless the
-// transaction was committed or is still open.
-func Replay(t orchestrator.Transaction, before Tree) Tree {
-	if t.State != orchestrator.StateCommitted && t.State != orchestrator.StateOpen {
-		return before
-	}
-	tree := maps.Clone(before)
-	if !t.Several {
-		if t.Boundary != orchestrator.BoundaryNone {
-			Apply(tree, t.Command, t.As == policy.Root)
-		}
-		return tree
-	}
-	type point struct {
-		name string
-		tree Tree
-	}
-	points := []point{{orchestrator.PointBegin, maps.Clone(tree)}}
-	next, saving := 0, ""
-	for _, s := range t.Steps {
-		switch s.Event {
-		case "deny":
-			next++
-		case "run":
-			next++
-		case "ran":
-			c := t.Commands[next-1]
-			Apply(tree, c.Command, c.As == policy.Root)
-		case "save":
-			saving = s.Detail
-		case "saved":
-			points = append(points, point{saving, maps.Clone(tree)})
-		case "returned":
-			for i := len(points) - 1; i >= 0; i-- {
-				if points[i].name == s.Detail {
-					points, tree = points[:i+1], maps.Clone(points[i].tree)
-					break
-				}
-			}
-		}
-	}
-	return tree
 }

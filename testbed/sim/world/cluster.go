@@ -15,18 +15,21 @@ import (
 // Tree is files: path to content.
 type Tree map[string]string
 
-// Marker is where a guest keeps its generation marker: on the disk, not in the
-// workspace.
+// Marker is where a guest keeps its generation marker: on the workspace volume,
+// and there where the agent cannot write.
 const Marker = "/var/lib/savepoint/generation"
 
-// workspace is where the workspace volume is mounted.
+// workspace is where the agent finds the workspace volume.
 const workspace = "/workspace/"
 
-// part returns the files of the workspace, or those outside.
+// pristine is the snapshot of a sandbox's first moment. No transaction took it.
+const pristine = "sp-pristine"
+
+// part returns the files of the workspace volume, or those outside.
 func (t Tree) part(inWorkspace bool) Tree {
 	p := Tree{}
 	for path, text := range t {
-		if strings.HasPrefix(path, workspace) == inWorkspace {
+		if (path == Marker || strings.HasPrefix(path, workspace)) == inWorkspace {
 			p[path] = text
 		}
 	}
@@ -109,7 +112,6 @@ type snap struct {
 	clock   time.Time
 	procs   []*process
 	foreign bool
-	late    bool // its order got no answer and arrived long after
 }
 
 // New makes a cluster with sandboxes, a template, a VM that is nobody's and
@@ -117,16 +119,7 @@ type snap struct {
 func New(o Options) *Cluster {
 	c := &Cluster{Options: o, vms: map[orchestrator.VMID]*vm{}, marks: map[string]string{}}
 	for i := range o.Sandboxes {
-		sb := Box(i)
-		v := c.add(sb.VM, sb.Name, sb.ID)
-		v.running, v.guest.key = true, sb.HostKey
-		v.files = Initial()
-		v.guest.boot = c.next()
-		v.snaps = []*snap{{
-			Snapshot: orchestrator.Snapshot{Name: "sp-pristine", Taken: time.Now().Truncate(time.Second)},
-			kind:     orchestrator.BoundaryDisk, files: Initial(), owner: sb.ID, foreign: true,
-		}}
-		v.parent = "sp-pristine"
+		c.make(Box(i))
 	}
 	template := c.add(Template(), "template", "")
 	template.template = true
@@ -143,6 +136,20 @@ func New(o Options) *Cluster {
 		c.remember(id)
 	}
 	return c
+}
+
+// make adds a sandbox's VM as it is at first.
+func (c *Cluster) make(sb orchestrator.Sandbox) *vm {
+	v := c.add(sb.VM, sb.Name, sb.ID)
+	v.running, v.guest.key, v.guest.boot = true, sb.HostKey, c.next()
+	v.files = Initial()
+	v.files[Marker] = pristine
+	v.snaps = []*snap{{
+		Snapshot: orchestrator.Snapshot{Name: pristine, Taken: time.Now().Truncate(time.Second), Memory: true},
+		kind:     orchestrator.BoundaryMachine, files: maps.Clone(v.files), owner: sb.ID, boot: v.guest.boot, clock: time.Now(), foreign: true,
+	}}
+	v.parent = pristine
+	return v
 }
 
 // Box is the i-th sandbox.
@@ -174,7 +181,7 @@ func (c *Cluster) next() int { c.seq++; return c.seq }
 // foreign tells what a VM consists of that is not ours: all of a VM that is
 // not owned, the strange snapshots of one that is.
 func (c *Cluster) foreign(v *vm) string {
-	ours := v.owner != "" && slices.ContainsFunc(v.snaps, func(s *snap) bool { return s.Name == "sp-pristine" })
+	ours := v.owner != "" && slices.ContainsFunc(v.snaps, func(s *snap) bool { return s.Name == pristine })
 	text := ""
 	if !ours {
 		text = fmt.Sprint(v.owner, v.running, v.lock, v.parent, v.template, v.name, sortedTree(v.files))

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"fmt"
 	"sync"
 
 	"savepoint/orchestrator"
@@ -22,16 +23,19 @@ type once struct {
 }
 
 type question struct {
-	command, profile, dir string
-	user                  policy.User
+	command, profile, dir, env string
+	user                       policy.User
 }
 
 // Decide judges a command.
 func (o *once) Decide(r policy.Request) policy.Verdict {
-	if len(r.Grants) > 0 || len(r.Env) > 0 {
+	if len(r.Grants) > 0 {
 		return o.policy.Decide(r)
 	}
 	key := question{command: r.Command, profile: r.Profile, user: r.User, dir: r.Dir}
+	if len(r.Env) > 0 {
+		key.env = fmt.Sprintf("%q", r.Env)
+	}
 	if v, ok := o.known.Load(key); ok {
 		return v.(policy.Verdict)
 	}

@@ -28,9 +28,9 @@
 //   - A dead process changes nothing any more; what it ordered, and what it
 //     started in a guest, goes on without it.
 //   - A snapshot restores exactly the files of its instant: all of them for the
-//     VM's kinds, those under /workspace for the workspace's. The generation
-//     marker is on the disk. Memory brings back the boot, its clock and its
-//     processes.
+//     VM's kinds, those of its volume for the workspace's: the ones under
+//     /workspace and the generation marker. Memory brings back the boot, its
+//     clock and its processes.
 //   - With NewestOnly a snapshot of either kind blocks the ones before it.
 //   - A task holds the VM's lock from its order to its end, and one that died
 //     holds it until an operator takes it away.
@@ -40,11 +40,7 @@
 //
 // One node; no storage space, no network, no cloud-init. A file has a path and
 // a content, no mode and no owner; who is not root writes under /workspace
-// only. Manifest is not offered, so protected paths are not explored here. An
-// order whose answer was lost arrives twenty seconds later or never, but for
-// one to roll back, which never arrives late: once a later transaction's
-// snapshots are collected, or on a storage that restores any snapshot, nothing
-// but waiting could keep it from undoing that transaction. A
-// snapshot whose order came late is not counted as left behind. The journal's
-// reads never fail.
+// only. A shell's working directory is not where its words look for files. An
+// order whose answer was lost arrives twenty seconds later or never. The
+// journal's reads never fail.
 package world

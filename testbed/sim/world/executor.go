@@ -13,6 +13,7 @@ import (
 type process struct {
 	id    int
 	root  bool
+	shell Shell
 	steps []string
 	over  bool
 	exit  int
@@ -22,7 +23,7 @@ type process struct {
 
 func (q *process) copy() *process {
 	c := *q
-	c.steps = append([]string(nil), q.steps...)
+	c.steps, c.shell = append([]string(nil), q.steps...), q.shell.copy()
 	return &c
 }
 
@@ -48,7 +49,7 @@ func (c *Cluster) walk(v *vm, q *process) {
 		c.ended(v, q, 0)
 		return
 	}
-	exit, out, took, how := step(v.files, q.steps[0], q.root)
+	exit, out, took, how := step(v.files, &q.shell, q.steps[0], q.root)
 	q.out, q.steps = append(q.out, out...), q.steps[1:]
 	switch how {
 	case kills:
@@ -88,6 +89,7 @@ func (p *Process) Run(ctx context.Context, sb orchestrator.Sandbox, permit polic
 	err = p.talk(ctx, sb, "run", func(v *vm) error {
 		v.runs[permit.Command()]++
 		q = &process{id: p.C.next(), root: permit.User() == policy.Root, steps: steps(permit.Command())}
+		q.shell = Shell{Dir: r.Dir, Env: r.Env}.copy()
 		p.C.goOn(v, q)
 		return nil
 	})
@@ -108,6 +110,10 @@ func (p *Process) Run(ctx context.Context, sb orchestrator.Sandbox, permit polic
 	res, err = p.listen(ctx, sb, q)
 	res.Duration = time.Since(began)
 	res.StdoutBytes = int64(len(res.Stdout))
+	if err == nil && r.Capture && !res.TimedOut { // the shell ended by itself and could report
+		left := q.shell.copy()
+		res.Session = &orchestrator.Session{Dir: left.Dir, Env: left.Env}
+	}
 	if r.Stdout != nil {
 		_, _ = r.Stdout.Write(res.Stdout)
 	}

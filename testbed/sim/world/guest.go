@@ -2,6 +2,9 @@ package world
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"strings"
@@ -77,6 +80,42 @@ func (p *Process) Health(ctx context.Context, sb orchestrator.Sandbox) (h orches
 	return h, err
 }
 
+// Manifest lists files. Each is owned by root and has a mode that says
+// nothing; its content stands for its inode and times as well.
+func (p *Process) Manifest(ctx context.Context, sb orchestrator.Sandbox, r orchestrator.ManifestRequest) (m orchestrator.Manifest, err error) {
+	err = p.talk(ctx, sb, "manifest", func(v *vm) error {
+		m = orchestrator.Manifest{Hash: r.Hash}
+		listed := map[string]bool{}
+		for _, root := range r.Roots {
+			found := false
+			for path, text := range v.files {
+				below := strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
+				if found = found || below || path == root; !listed[path] && (below || path == root) {
+					listed[path] = true
+					m.Entries = append(m.Entries, entry(path, text))
+				}
+			}
+			switch _, file := v.files[root]; {
+			case !found:
+				m.Entries = append(m.Entries, orchestrator.ManifestEntry{Path: root, Type: orchestrator.EntryAbsent})
+			case !file:
+				m.Entries = append(m.Entries, orchestrator.ManifestEntry{Path: root, Type: orchestrator.EntryDir, Mode: 0o755})
+			}
+		}
+		m.Sort()
+		return nil
+	})
+	return m, err
+}
+
+func entry(path, text string) orchestrator.ManifestEntry {
+	sum := sha256.Sum256([]byte(text))
+	return orchestrator.ManifestEntry{
+		Path: path, Type: orchestrator.EntryFile, Mode: 0o644, Size: int64(len(text)),
+		Inode: binary.BigEndian.Uint64(sum[:]), SHA256: hex.EncodeToString(sum[:]),
+	}
+}
+
 // Files returns what a sandbox's VM holds, without the marker.
 func (c *Cluster) Files(sb orchestrator.Sandbox) (t Tree) {
 	_ = c.at(sb.VM, func(v *vm) error { t = maps.Clone(v.files); return nil })
@@ -89,13 +128,11 @@ func (c *Cluster) Runs(sb orchestrator.Sandbox) (n map[string]int) {
 	return n
 }
 
-// Owned returns the snapshots of the VM with a name of ours, but for those
-// whose order got no answer and arrived long after: nobody can know of them
-// until they are there, and it is the sweep's business to find them.
+// Owned returns the snapshots of the VM with a name of ours.
 func (c *Cluster) Owned(sb orchestrator.Sandbox) (names []string) {
 	_ = c.at(sb.VM, func(v *vm) error {
 		for _, s := range v.snaps {
-			if _, ok := orchestrator.TxOf(s.Name); ok && !s.foreign && !s.late {
+			if _, ok := orchestrator.TxOf(s.Name); ok && !s.foreign {
 				names = append(names, strings.TrimSpace(string(s.Name)+" "+s.Incomplete))
 			}
 		}

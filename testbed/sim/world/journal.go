@@ -50,6 +50,11 @@ func (j Journal) Append(ctx context.Context, r orchestrator.Record) error {
 }
 
 // OneByOne is the journal without what lets it write several records at once.
-func (j Journal) OneByOne() orchestrator.Journal { return oneByOne{j} }
+func (j Journal) OneByOne() orchestrator.Journal { return oneByOne{j, j, j, j} }
 
-type oneByOne struct{ orchestrator.Journal }
+type oneByOne struct {
+	orchestrator.Journal
+	orchestrator.Keyed
+	orchestrator.SessionKeeper
+	orchestrator.GrantKeeper
+}

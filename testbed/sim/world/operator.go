@@ -130,7 +130,7 @@ func (c *Cluster) NeedsOperator(t orchestrator.Transaction) (why []string) {
 			why = append(why, "the snapshot of the begin is incomplete")
 		case c.NewestOnly:
 			for _, name := range v.newer(s) {
-				if id, ok := orchestrator.TxOf(name); !ok || id != t.ID {
+				if _, ours := orchestrator.TxOf(name); !ours {
 					why = append(why, "newer snapshot "+string(name))
 				}
 			}
@@ -161,7 +161,7 @@ func (c *Cluster) Mend(sb orchestrator.Sandbox, keep orchestrator.SnapshotName) 
 		for _, s := range slices.Clone(v.snaps) {
 			kept := v.find(keep)
 			newer := kept != nil && slices.Contains(v.newer(kept), s.Name)
-			if s.Incomplete != "" || (s.foreign || s.late) && newer {
+			if s.Incomplete != "" || s.foreign && newer {
 				v.remove(s)
 			}
 		}
@@ -177,16 +177,13 @@ func (c *Cluster) Rebuild(sb orchestrator.Sandbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.vms[sb.VM.ID]
-	v := c.add(sb.VM, sb.Name, sb.ID)
-	v.running, v.files, v.guest.key, v.guest.boot = true, Initial(), sb.HostKey, c.next()
+	v := c.make(sb)
 	if old != nil {
 		c.powerOff(old)
 		for _, k := range old.tasks {
 			k.Running = false
 		}
 		v.runs = old.runs
-		v.snaps = slices.DeleteFunc(old.snaps, func(s *snap) bool { return s.Name != "sp-pristine" })
-		v.parent = "sp-pristine"
 	}
 	c.remember(sb.VM.ID)
 }

@@ -112,6 +112,17 @@ func (p *Process) call(ctx context.Context, sb orchestrator.SandboxID, name stri
 	return err
 }
 
+// Record is a durable write of something else than a transaction's record, with
+// the points before and after it. Its name begins with "journal".
+func (p *Process) Record(sb orchestrator.SandboxID, name string, write func()) error {
+	if _, err := p.point(sb, name, false); err != nil {
+		return err
+	}
+	write()
+	_, err := p.point(sb, name, true)
+	return err
+}
+
 func (p *Process) turn(sb orchestrator.SandboxID, name string) {
 	if p.Turns != nil {
 		p.Turns.wait(string(sb) + " " + name)

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,14 +16,28 @@ const (
 	cuts         // the connection is lost, the command goes on
 )
 
+// Shell is what a command's shell has of its own, and what it leaves for the
+// next one of a session. One that never changed its directory has none.
+type Shell struct {
+	Dir string            `json:"dir"`
+	Env map[string]string `json:"env"`
+}
+
+func (s Shell) copy() Shell {
+	s.Env = maps.Clone(s.Env)
+	return s
+}
+
 // step executes one step of a command on a tree: a tiny shell, whose words the
 // real policy judges. Who is not root can write in the workspace only. It says
 // how long the step takes besides.
 //
-//	echo TEXT > FILE   cat FILE   rm FILE   sleep SECONDS   true   false
+//	echo TEXT > FILE   echo TEXT >> FILE   cat FILE   rm FILE   sleep SECONDS
+//	cd DIR   pwd   export NAME=VALUE   printenv NAME   true   false
+//	git …              stands for whatever the policy denies and changes nothing
 //	mkdir /panic       stands for whatever ends a guest
 //	mkdir /cut         stands for whatever loses the connection
-func step(t Tree, s string, root bool) (exit int, out string, took time.Duration, how ending) {
+func step(t Tree, sh *Shell, s string, root bool) (exit int, out string, took time.Duration, how ending) {
 	f := strings.Fields(s)
 	if len(f) == 0 {
 		return 2, "", 0, ends
@@ -32,11 +47,14 @@ func step(t Tree, s string, root bool) (exit int, out string, took time.Duration
 	}
 	switch f[0] {
 	case "echo":
-		if len(f) == 4 && f[2] == ">" {
+		if len(f) == 4 && f[2][0] == '>' {
 			if !may(f[3]) {
 				return 1, "", 0, ends
 			}
-			t[f[3]] = f[1]
+			if f[2] == ">" {
+				t[f[3]] = ""
+			}
+			t[f[3]] += f[1]
 			return 0, "", 0, ends
 		}
 		return 0, strings.Join(f[1:], " ") + "\n", 0, ends
@@ -51,6 +69,18 @@ func step(t Tree, s string, root bool) (exit int, out string, took time.Duration
 			return 1, "", 0, ends
 		}
 		return 0, text, 0, ends
+	case "cd":
+		sh.Dir = f[1]
+	case "pwd":
+		return 0, sh.Dir + "\n", 0, ends
+	case "export":
+		if sh.Env == nil {
+			sh.Env = map[string]string{}
+		}
+		name, value, _ := strings.Cut(f[1], "=")
+		sh.Env[name] = value
+	case "printenv":
+		return 0, sh.Env[f[1]] + "\n", 0, ends
 	case "sleep":
 		n, _ := strconv.Atoi(f[1])
 		return 0, "", time.Duration(n) * time.Second, ends
@@ -61,7 +91,7 @@ func step(t Tree, s string, root bool) (exit int, out string, took time.Duration
 		case "/cut":
 			return 0, "", 0, cuts
 		}
-	case "true":
+	case "true", "git":
 	default:
 		return 1, "", 0, ends
 	}
@@ -71,11 +101,11 @@ func step(t Tree, s string, root bool) (exit int, out string, took time.Duration
 // steps are the parts of a command.
 func steps(command string) []string { return strings.Split(command, " && ") }
 
-// Apply executes a command that was not disturbed, on a copy of the files that
-// a checker keeps beside.
-func Apply(t Tree, command string, root bool) (exit int) {
+// Apply executes a command that was not disturbed, on copies that a checker
+// keeps beside of the files and of the shell.
+func Apply(t Tree, sh *Shell, command string, root bool) (exit int) {
 	for _, s := range steps(command) {
-		if exit, _, _, _ = step(t, s, root); exit != 0 {
+		if exit, _, _, _ = step(t, sh, s, root); exit != 0 {
 			return exit
 		}
 	}

@@ -116,20 +116,13 @@ func (d driver) Create(ctx context.Context, r orchestrator.SnapshotRequest) erro
 
 // atOnce does without a task what a workspace needs.
 func (d driver) atOnce(v *vm, fate Fate, what string, j job) error {
-	if fate == FateLate && what == "rollback" {
-		fate = FateNoWorker // see Limits
-	}
 	switch fate {
 	case FateNoWorker, FateFails, FateHangs, FateDies: // ZFS commands happen or do not
 		return fmt.Errorf("%s %s: dataset is busy: %w", what, v.ref, orchestrator.ErrBusy)
 	case FateLate:
 		d.p.C.later(d.p.C.now().Add(lateness), func() {
-			before := len(v.snaps)
-			if d.p.C.vms[v.ref.ID] != v || j.start() != nil {
-				return
-			}
-			if _ = j.finish(); len(v.snaps) > before {
-				v.snaps[before].late = true
+			if d.p.C.vms[v.ref.ID] == v && j.start() == nil {
+				_ = j.finish()
 			}
 		})
 		return fmt.Errorf("%s %s: no answer: %w", what, v.ref, orchestrator.ErrUnknownOutcome)

@@ -52,18 +52,12 @@ type job struct {
 
 // order starts a task on the VM, or does what its fate says. The caller holds mu.
 func (c *Cluster) order(v *vm, fate Fate, j job) (*task, error) {
-	if fate == FateLate && j.kind == "qmrollback" {
-		fate = FateNoWorker // see Limits
-	}
 	if fate == FateLate && c.Task > 0 {
 		c.later(c.now().Add(lateness), func() {
 			if c.vms[v.ref.ID] != v {
 				return
 			}
-			before := len(v.snaps)
-			if _, err := c.order(v, FateDone, j); err == nil && len(v.snaps) > before {
-				v.snaps[before].late = true
-			}
+			_, _ = c.order(v, FateDone, j)
 		})
 		return nil, fmt.Errorf("%s %s: no answer: %w", j.kind, v.ref, orchestrator.ErrUnknownOutcome)
 	}
