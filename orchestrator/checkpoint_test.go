@@ -232,3 +232,28 @@ func TestNewerStatesAreNotDroppedSilently(t *testing.T) {
 		})
 	}
 }
+
+// F79: a guest that hangs in its snapshot while its VM stays on is brought back
+// by the engine itself, and the next transaction finds it well.
+func TestGuestHangsInItsSnapshot(t *testing.T) {
+	for _, b := range boundaries {
+		t.Run(string(b), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld()
+				l := seen(t, w, nil)
+				at := map[bool]string{true: "create", false: "create wait"}[b == "workspace"]
+				w.hooks[at] = func(context.Context) error { delete(w.hooks, at); w.dead = true; return nil }
+				if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: b}); err == nil || o.State != orchestrator.StateRolledBack {
+					t.Errorf("got %s (%s), %v", o.State, o.Reason, err)
+				}
+				files(t, w, before())
+				if w.dead {
+					t.Error("the guest was left hanging")
+				}
+				if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: b}); err != nil || o.State != orchestrator.StateCommitted {
+					t.Errorf("the next one: %s (%s), %v", o.State, o.Reason, err)
+				}
+			})
+		})
+	}
+}

@@ -92,3 +92,39 @@ func TestGuestStandsStillInItsSnapshot(t *testing.T) {
 		})
 	}
 }
+
+// F97: the host slept while a transaction waited. Its guest's clock is set before
+// the next step, and the drift is not held against what the steps did. A process
+// that stays looks again as one that takes the transaction up does.
+func TestClockRanAwayInAnOpenTransaction(t *testing.T) {
+	for _, b := range boundaries {
+		for _, resumed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s resumed %t", b, resumed), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					w := newWorld()
+					l := seen(t, w, nil)
+					x := l.begin(orchestrator.BeginSpec{Boundary: b})
+					exec(t, x, put("one", "/workspace/a"))
+					w.skew = -(3*time.Hour + 42*time.Minute)
+					w.hooks["command"] = func(context.Context) error {
+						if w.skew.Abs() > time.Second {
+							t.Errorf("the step runs with a clock %s off", w.skew)
+						}
+						return nil
+					}
+					time.Sleep(2 * time.Minute)
+					if resumed {
+						_ = x.Close(context.Background())
+						var err error
+						if x, err = l.e.Resume(context.Background(), x.View().ID); err != nil {
+							t.Fatal(err)
+						}
+					}
+					exec(t, x, put("two", "/workspace/b"))
+					commit(t, x)
+					files(t, w, map[string]string{"/workspace/a": "one", "/workspace/b": "two"})
+				})
+			})
+		}
+	}
+}

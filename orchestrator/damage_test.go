@@ -18,7 +18,6 @@ import (
 // text, and which notes what reached it and what was on the cluster then.
 type wrecker struct {
 	*proc
-	as   policy.User
 	does func(files map[string]string)
 	exit int
 

@@ -112,6 +112,9 @@
 //     rollback of the whole.
 //   - A transaction is settled only when no snapshot of it may appear any more:
 //     one that was ordered and never seen is looked for until two hours later.
+//   - A guest that answered before its snapshot and not with it is restored, not
+//     left so. One whose transaction rested for a minute is looked at, and its
+//     clock set, before the next command.
 //   - One transaction at a time for a sandbox; none while one is open or stuck.
 //   - Every transaction that is stuck says why and what to do. One that is only out
 //     of time because the cluster does not answer stays open instead.
@@ -130,6 +133,9 @@
 // set forward by as much, is found by gc only.
 // A guest that does not answer is not marked before its machine is rolled back:
 // that such a rollback did nothing shows only when it does not answer after it.
+// A return to a savepoint that somebody else's snapshot blocks is refused by the
+// cluster only after the snapshots of newer savepoints were deleted; the
+// transaction is stuck until the foreign one is gone, and is rolled back then.
 // A rollback drops the state it undoes: storages that restore only their newest
 // snapshot leave no way to keep it. A command that reboots the guest is never
 // committed. What left the VM is not undone. The engine trusts the guest's kernel

@@ -71,7 +71,8 @@ func (t *tx) healthy(ctx context.Context) *bad {
 	defer cancel()
 	x := t.examiner()
 	if x == nil {
-		return t.same(ctx)
+		_, b := t.same(ctx)
+		return b
 	}
 	h, err := t.askHealth(ctx, x)
 	if err != nil {
@@ -106,14 +107,14 @@ func (t *tx) healthy(ctx context.Context) *bad {
 }
 
 // same asks the guest only whether it is still ours and the same.
-func (t *tx) same(ctx context.Context) *bad {
+func (t *tx) same(ctx context.Context) (GuestFacts, *bad) {
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
 	defer cancel()
 	facts, err := t.askFacts(ctx)
 	if err != nil {
-		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
+		return facts, &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}
-	return t.still(facts)
+	return facts, t.still(facts)
 }
 
 // still compares what a guest can only have from us. A marker or boot id that

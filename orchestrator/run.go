@@ -270,7 +270,14 @@ func (t *tx) giveUpBegun(ctx context.Context, what string, cause error) (Outcome
 	if interrupted {
 		reason = "interrupted before anything ran"
 	}
-	if err := t.release(ctx, reason, interrupted); err != nil {
+	end := t.release
+	var hung *hungError
+	if errors.As(cause, &hung) {
+		end = func(ctx context.Context, reason string, interrupted bool) error {
+			return t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
+		}
+	}
+	if err := end(ctx, reason, interrupted); err != nil {
 		return t.outcome(), errors.Join(cause, err)
 	}
 	if interrupted {

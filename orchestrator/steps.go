@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"savepoint/policy"
 )
@@ -33,6 +34,10 @@ func (t *tx) plain() Spec {
 // exec runs one command in the open transaction. Two writes: the intent before
 // it, its end together with the return to open.
 func (t *tx) exec(ctx context.Context, s Spec) (Outcome, error) {
+	// Without the monotonic clock, which stands still while the machine sleeps.
+	if t.e.c.Now().Round(0).Sub(t.started.Round(0)) > lookAgain {
+		t.seen = false
+	}
 	t.order(s)
 	t.enter()
 	if err := t.judge(ctx); err != nil {
@@ -95,19 +100,29 @@ func (t *tx) covered() error {
 	}
 }
 
-// look asks the guest, once after a transaction was taken up, whether it is
-// still what the last order left. F23: a guest that was restored or booted by
-// others meanwhile is not gone on with.
+// lookAgain is how long after an order the guest is not what it was for sure.
+const lookAgain = time.Minute
+
+// look asks the guest, once after a transaction was taken up or has rested,
+// whether it is still what the last order left. F23: a guest that was restored
+// or booted by others meanwhile is not gone on with. F97: the clock of one that
+// slept, with its host, is set before the next command sees it.
 func (t *tx) look(ctx context.Context) (out Outcome, gone bool, err error) {
 	if t.seen {
 		return Outcome{}, false, nil
 	}
-	if bad := t.same(ctx); bad != nil {
+	facts, bad := t.same(ctx)
+	if bad != nil {
 		if ctx.Err() != nil {
 			return t.outcome(), true, fmt.Errorf("transaction %s: nothing was run: %w: %w", t.view.ID, ErrUnavailable, ctx.Err())
 		}
 		err := t.rollBack(ctx, failure{reason: "the guest is not as the transaction left it: " + bad.reason})
 		return t.outcome(), true, err
+	}
+	if skew, doubt := skewOf(facts, t.e.c.Now()); skew.Abs() > t.e.c.Guards.MaxSkew+doubt {
+		if err := t.e.c.Guest.SetClock(ctx, t.view.Sandbox, t.e.c.Now()); err != nil {
+			return t.outcome(), true, fmt.Errorf("run in transaction %s: nothing was run: set the clock of sandbox %s: %w", t.view.ID, t.view.Sandbox.Name, classed(err))
+		}
 	}
 	t.seen = true
 	return Outcome{}, false, nil

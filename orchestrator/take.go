@@ -34,7 +34,7 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 	p := t.view.Points[len(t.view.Points)-1]
 	done := t.step(StepSnapshot, string(p.Snapshot))
 	defer func() { done(err) }()
-	start := t.e.c.Now()
+	start, outer := t.e.c.Now(), ctx
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Snapshot)
 	defer cancel()
 	want := string(p.Snapshot)
@@ -54,15 +54,33 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 		return fmt.Errorf("create snapshot %s on %s: %w", want, t.view.Sandbox.VM, classed(err))
 	}
 	d := snapshotData{BootID: facts.BootID}
+	var hung *hungError
 	if p.N == 0 || p.Boundary == BoundaryMachine { // the saving of memory stops the clock
-		if d.Health, err = t.baseline(ctx); err != nil {
+		d.Health, err = t.baseline(ctx)
+		if errors.Is(err, ErrUnavailable) && !errors.Is(err, errOff) && outer.Err() == nil {
+			hung = &hungError{err}
+		} else if err != nil {
 			return err
 		}
 	}
 	d.Took = t.e.c.Now().Sub(start)
 	t.queue(entry{event: event, data: d})
+	if hung != nil {
+		return hung
+	}
 	return nil
 }
+
+// hungError says that a guest which answered before its snapshot does not
+// answer any more with it (F79, F80). To drop the snapshot would leave the guest
+// so: it is restored.
+type hungError struct{ cause error }
+
+func (e *hungError) Error() string {
+	return fmt.Sprintf("the guest stopped answering in its snapshot: %v", e.cause)
+}
+
+func (e *hungError) Unwrap() error { return e.cause }
 
 // create waits for locks and for a cluster that does not answer, and looks
 // whether the snapshot exists before it believes in a failure.

@@ -149,7 +149,7 @@ func (s *Snapshots) afterFailedCreate(ctx context.Context, op string, r orchestr
 func (f *failure) with(class error, mend string) *failure {
 	g := *f
 	g.class, g.mend = class, mend
-	g.retry = g.retry && class != orchestrator.ErrUnknownOutcome
+	g.retry = g.retry && !errors.Is(class, orchestrator.ErrUnknownOutcome)
 	return &g
 }
 

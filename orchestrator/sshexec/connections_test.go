@@ -149,7 +149,7 @@ func TestLargeBinaryBothWays(t *testing.T) {
 	_, sb := w.sandbox(t, 101)
 	data := make([]byte, 5<<20)
 	random := rand.NewChaCha8([32]byte{1})
-	random.Read(data) //nolint:errcheck // it never fails
+	_, _ = random.Read(data)
 	var stdout, stderr bytes.Buffer
 	res, err := w.Run(within(t, time.Minute), sb, permit("tee /tmp/copy; cat /tmp/copy >&2", policy.Agent), orchestrator.ExecRequest{
 		Stdin: bytes.NewReader(data), Stdout: &stdout, Stderr: &stderr, Limit: 100,
