@@ -23,4 +23,8 @@
 //
 // One process at a time works on a registry; the journal's lock sees to that.
 // Zones are not made here: a sandbox joins the bridge or vnet it is told.
+// An order to restore the pristine snapshot whose answer was lost, and that
+// arrives when the reset was repeated and the sandbox is in use, undoes what was
+// done since: the snapshot is needed, so it cannot be taken away as those of
+// transactions are.
 package provision
