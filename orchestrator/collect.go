@@ -56,9 +56,14 @@ func (e *Engine) collectable(keep int) []SandboxID {
 // Collect. The caller holds the sandbox. Failure costs nothing but space.
 func (e *Engine) collectIfMany(ctx context.Context, sb Sandbox) {
 	e.mu.Lock()
-	many := len(e.boxes[sb.ID].spent) >= e.c.Keep
+	now, n := e.c.Now(), 0
+	for _, t := range e.boxes[sb.ID].spent {
+		if now.Sub(t.looked) > lookAgain {
+			n++
+		}
+	}
 	e.mu.Unlock()
-	if many {
+	if n >= e.c.Keep {
 		_, _ = e.collect(ctx, sb.ID)
 	}
 }
@@ -94,10 +99,6 @@ func (p PointView) awaited() bool { return p.pending && !p.dropping }
 // whether one that is not may still come.
 func (t *tx) present(ctx context.Context) (there []PointView, later bool, err error) {
 	for _, p := range t.view.Points {
-		if t.driver(p) == nil {
-			there = append(there, p)
-			continue
-		}
 		_, found, err := t.find(ctx, p)
 		switch {
 		case err != nil:
@@ -131,6 +132,9 @@ func (e *Engine) collectOne(ctx context.Context, view *Transaction) (settled boo
 		}
 	}
 	if later {
+		e.mu.Lock()
+		view.looked = e.c.Now() // it is one of spent
+		e.mu.Unlock()
 		return false, nil
 	}
 	if err := t.append(ctx, entry{event: evCollected, settled: true}); err != nil {
@@ -144,9 +148,6 @@ func (e *Engine) collectOne(ctx context.Context, view *Transaction) (settled boo
 }
 
 func (t *tx) collectPoint(ctx context.Context, p PointView) error {
-	if t.driver(p) == nil {
-		return &UnsupportedError{What: fmt.Sprintf("collect snapshot %s: no driver for boundary %s", p.Snapshot, p.Boundary), Mend: "see savepoint doctor"}
-	}
 	if err := t.append(ctx, entry{event: evCollect, data: collectData{Snapshot: p.Snapshot}}); err != nil {
 		return err
 	}

@@ -41,5 +41,5 @@ type Event struct {
 	State    State         // of the transaction
 	Boundary Boundary
 	Detail   string // one short line: a verdict, a snapshot's name, a reason
-	Err      error  // why the step failed; nil otherwise
+	Err      error  // why the step failed; nil otherwise. Unlike Detail it is not redacted: see Redact
 }

@@ -124,6 +124,7 @@ func (t *tx) beginWhole(ctx context.Context, b BeginSpec) (err error) {
 	}
 	if err == nil {
 		t.seen = true
+		t.rested()
 		return nil
 	}
 	out, gerr := t.giveUpBegun(ctx, what, err)
@@ -312,6 +313,14 @@ func (x *Tx) Commit(ctx context.Context) (Outcome, error) {
 // what they did.
 func (t *tx) commitWhole(ctx context.Context) (Outcome, error) {
 	t.order(t.plain())
+	t.slept()
+	if !t.seen { // whether the guest may be kept is for the health check
+		actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
+		if facts, err := t.askFacts(actx); err == nil && t.still(facts) == nil {
+			_ = t.wake(actx, facts)
+		}
+		cancel()
+	}
 	list := t.whole
 	if list == nil { // taken up: the record has them
 		for _, v := range t.view.Validate {
@@ -375,6 +384,7 @@ func (x *Tx) give(what string, order func() (Outcome, error)) (Outcome, error) {
 		return x.t.outcome(), &UsageError{What: fmt.Sprintf("%s: transaction %s is %s", what, v.ID, v.State), Mend: "begin another one"}
 	}
 	out, err := order()
+	x.t.rested()
 	if x.t.view.State != StateOpen || x.t.uncertain {
 		x.letGo()
 	}

@@ -87,7 +87,8 @@ func (t *tx) rollBack(ctx context.Context, why failure) (err error) {
 // of the whole, the return to a savepoint, and recovery.
 func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, error) {
 	p, newer := t.view.Points[to], slices.Clone(t.view.Points[to+1:])
-	reverted, tries, again := false, 0, ""
+	var h hopes
+	reverted, again := false, ""
 	if look {
 		again = "the rollback of an earlier process was not done"
 	}
@@ -111,17 +112,19 @@ func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, erro
 		var unproved *unprovedError
 		var unwritten *JournalError
 		late := t.lateSnapshots(ctx, err)
-		switch {
-		case errors.As(err, &unwritten):
+		if errors.As(err, &unwritten) {
 			return proof, err // open: recovery goes on from what is on disk
+		}
+		count := err
+		if len(late) > 0 {
+			count = &unprovedError{err.Error()}
+		}
+		if serr := h.lost(ctx, t, "rolled back", count); serr != nil {
+			return proof, serr
+		}
+		switch {
 		case errors.As(err, &unproved), len(late) > 0:
 			reverted, newer = false, append(newer, late...)
-			if tries++; tries >= attempts {
-				return proof, &stuckError{
-					reason: fmt.Sprintf("rolled back %d times, but %v", tries, err),
-					mend:   fmt.Sprintf("look at %s, then run savepoint recover, or savepoint sandbox destroy --force %s", t.view.Sandbox.VM, t.view.Sandbox.Name),
-				}
-			}
 		case permanent(err):
 			return proof, t.impossible("rollback", err)
 		case class(err) == ErrBusy, class(err) == ErrUnavailable, class(err) == ErrUnknownOutcome:
@@ -156,9 +159,6 @@ func (t *tx) dropNewer(ctx context.Context, newer []PointView) ([]PointView, err
 }
 
 func (t *tx) dropSavepoint(ctx context.Context, p PointView) (sure bool, err error) {
-	if t.driver(p) == nil {
-		return false, &UnsupportedError{What: fmt.Sprintf("no driver for boundary %s", p.Boundary), Mend: "see savepoint doctor"}
-	}
 	if p.pending {
 		if err := t.awaitTask(ctx, taskCreate, kindSnapshot, p); err != nil {
 			return false, err
@@ -341,13 +341,7 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 	if err == nil || errors.Is(err, ErrDenied) {
 		return err
 	}
-	if err := t.append(ctx, entry{event: evRestart}); err != nil {
-		return err // a guest that nobody is known to have restarted proves nothing
-	}
-	if err := t.e.c.Hypervisor.Stop(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStop, PointView{})}); err != nil {
-		return fmt.Errorf("stop %s, whose guest does not answer: %w", sb.VM, err)
-	}
-	if err := t.start(ctx); err != nil {
+	if err := t.restart(ctx); err != nil {
 		return err
 	}
 	ictx, cancel = context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
@@ -356,6 +350,18 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 		return fmt.Errorf("wait for the restarted guest of %s: %w", sb.Name, err)
 	}
 	return nil
+}
+
+// restart stops and starts a VM whose guest does not answer.
+func (t *tx) restart(ctx context.Context) error {
+	sb := t.view.Sandbox
+	if err := t.append(ctx, entry{event: evRestart}); err != nil {
+		return err // a guest that nobody is known to have restarted proves nothing
+	}
+	if err := t.e.c.Hypervisor.Stop(ctx, VMRequest{Sandbox: sb.ID, VM: sb.VM, Started: t.noteTask(ctx, taskStop, PointView{})}); err != nil {
+		return fmt.Errorf("stop %s, whose guest does not answer: %w", sb.VM, err)
+	}
+	return t.start(ctx)
 }
 
 func (t *tx) start(ctx context.Context) error {

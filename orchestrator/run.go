@@ -273,6 +273,9 @@ func (t *tx) giveUpBegun(ctx context.Context, what string, cause error) (Outcome
 	end := t.release
 	var hung *hungError
 	if errors.As(cause, &hung) {
+		if err := t.append(ctx); err != nil { // the snapshot: without its record nothing proves a restore
+			return t.outcome(), errors.Join(cause, err)
+		}
 		end = func(ctx context.Context, reason string, interrupted bool) error {
 			return t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
 		}

@@ -45,6 +45,7 @@ func (t *tx) endRollBack(ctx context.Context) error {
 func (t *tx) disarm(ctx context.Context) error {
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
 	defer cancel()
+	var h hopes
 	for pause := newPause(); ; {
 		err := t.dropAll(ctx)
 		if err == nil {
@@ -59,6 +60,9 @@ func (t *tx) disarm(ctx context.Context) error {
 		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
 			return t.impossible("rollback", err)
 		}
+		if serr := h.lost(ctx, t, "looked at the guest", err); serr != nil {
+			return serr
+		}
 		t.progress(StepRollback, "an order to restore may still arrive", err)
 		if t.e.c.Wait(ctx, pause.next()) != nil {
 			return t.outOfTime(ctx, err)
@@ -68,9 +72,6 @@ func (t *tx) disarm(ctx context.Context) error {
 
 func (t *tx) dropAll(ctx context.Context) error {
 	for _, p := range slices.Backward(t.view.Points) {
-		if t.driver(p) == nil {
-			return &UnsupportedError{What: fmt.Sprintf("no driver for boundary %s", p.Boundary), Mend: "see savepoint doctor"}
-		}
 		if err := t.driver(p).Delete(ctx, t.request(ctx, taskDelete, p)); err != nil {
 			return fmt.Errorf("delete snapshot %s of %s: %w", p.Snapshot, t.view.Sandbox.VM, err)
 		}
@@ -79,7 +80,8 @@ func (t *tx) dropAll(ctx context.Context) error {
 }
 
 // runsAgain brings a VM back to its run state whose disks are those of the
-// begin. How it was booted was proved before.
+// begin. Whether it was booted was proved before; only that memory which is part
+// of the begin was not lost since is looked at again.
 func (t *tx) runsAgain(ctx context.Context) error {
 	st, err := t.unlocked(ctx)
 	if err != nil || !t.view.RunningAtBegin {
@@ -90,6 +92,10 @@ func (t *tx) runsAgain(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = t.proveGuest(ctx, PointView{Snapshot: t.view.Snapshot})
+	p := PointView{Snapshot: t.view.Snapshot}
+	if begin := t.view.Points[0]; begin.Boundary == BoundaryMachine {
+		p = begin
+	}
+	_, err = t.proveGuest(ctx, p)
 	return err
 }

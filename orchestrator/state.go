@@ -89,6 +89,7 @@ func table() []transition {
 
 		{StateBegun, evTask, StateBegun},
 		{StateBegun, evDrop, StateBegun},
+		{StateBegun, evRestart, StateBegun},
 		{StateBegun, evSnapshot, StateSnapshotted},
 		{StateBegun, evRun, StateRunning}, // boundary none only
 		{StateBegun, evRestored, StateRestored},
@@ -116,6 +117,7 @@ func table() []transition {
 		{StateOpen, evSave, StateSaving},
 		{StateSaving, evTask, StateSaving},
 		{StateSaving, evDrop, StateSaving},
+		{StateSaving, evRestart, StateSaving},
 		{StateSaving, evSaved, StateOpen},
 		{StateSaving, evUnsaved, StateOpen},
 		{StateSaving, evRollBack, StateRollingBack},

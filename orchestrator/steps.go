@@ -34,11 +34,8 @@ func (t *tx) plain() Spec {
 // exec runs one command in the open transaction. Two writes: the intent before
 // it, its end together with the return to open.
 func (t *tx) exec(ctx context.Context, s Spec) (Outcome, error) {
-	// Without the monotonic clock, which stands still while the machine sleeps.
-	if t.e.c.Now().Round(0).Sub(t.started.Round(0)) > lookAgain {
-		t.seen = false
-	}
 	t.order(s)
+	t.slept()
 	t.enter()
 	if err := t.judge(ctx); err != nil {
 		return t.outcome(), err
@@ -100,32 +97,65 @@ func (t *tx) covered() error {
 	}
 }
 
-// lookAgain is how long after an order the guest is not what it was for sure.
+// lookAgain is how long a transaction may rest before its guest is asked again
+// whether it is what the last order left.
 const lookAgain = time.Minute
+
+// rested notes that an order has ended.
+func (t *tx) rested() { t.ended = t.e.c.Now() }
+
+// slept makes the guest be looked at again after a rest.
+func (t *tx) slept() {
+	// Without the monotonic clock, which stands still while the machine sleeps.
+	if t.e.c.Now().Round(0).Sub(t.ended.Round(0)) > lookAgain {
+		t.seen = false
+	}
+}
 
 // look asks the guest, once after a transaction was taken up or has rested,
 // whether it is still what the last order left. F23: a guest that was restored
-// or booted by others meanwhile is not gone on with. F97: the clock of one that
-// slept, with its host, is set before the next command sees it.
+// or booted by others meanwhile is not gone on with. One that does not answer
+// may come back: nothing is run then, and the transaction stays open.
 func (t *tx) look(ctx context.Context) (out Outcome, gone bool, err error) {
 	if t.seen {
 		return Outcome{}, false, nil
 	}
-	facts, bad := t.same(ctx)
-	if bad != nil {
-		if ctx.Err() != nil {
-			return t.outcome(), true, fmt.Errorf("transaction %s: nothing was run: %w: %w", t.view.ID, ErrUnavailable, ctx.Err())
+	actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
+	facts, err := t.askFacts(actx)
+	cancel()
+	why := ""
+	switch {
+	case err == nil:
+		if b := t.still(facts); b != nil {
+			why = b.reason
+		} else {
+			err = t.wake(ctx, facts)
 		}
-		err := t.rollBack(ctx, failure{reason: "the guest is not as the transaction left it: " + bad.reason})
-		return t.outcome(), true, err
+	case ctx.Err() == nil && (errors.Is(err, errOff) || permanent(err) || class(err) == ErrDenied):
+		why = err.Error()
 	}
-	if skew, doubt := skewOf(facts, t.e.c.Now()); skew.Abs() > t.e.c.Guards.MaxSkew+doubt {
-		if err := t.e.c.Guest.SetClock(ctx, t.view.Sandbox, t.e.c.Now()); err != nil {
-			return t.outcome(), true, fmt.Errorf("run in transaction %s: nothing was run: set the clock of sandbox %s: %w", t.view.ID, t.view.Sandbox.Name, classed(err))
-		}
+	switch {
+	case why != "":
+		err := t.rollBack(ctx, failure{reason: "the guest is not as the transaction left it: " + why})
+		return t.outcome(), true, err
+	case err != nil:
+		return t.outcome(), true, fmt.Errorf("transaction %s: nothing was done: ask sandbox %s: %w", t.view.ID, t.view.Sandbox.Name, classed(err))
 	}
 	t.seen = true
 	return Outcome{}, false, nil
+}
+
+// wake sets the clock of a guest that slept, with its host, before a command or
+// a validation sees it (F97): to set it once more changes nothing, so it needs
+// no record.
+func (t *tx) wake(ctx context.Context, facts GuestFacts) error {
+	if skew, doubt := skewOf(facts, t.e.c.Now()); skew.Abs() <= t.e.c.Guards.MaxSkew+doubt {
+		return nil
+	}
+	if err := t.e.c.Guest.SetClock(ctx, t.view.Sandbox, t.e.c.Now()); err != nil {
+		return fmt.Errorf("set its clock: %w", err)
+	}
+	return nil
 }
 
 // denyStep records the refusal of one command; the transaction stays open.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -57,7 +58,6 @@ func (t *tx) impossible(what string, err error) error {
 // needs an operator. Anything else is left open, for recovery to try again
 // when the cluster answers.
 func (t *tx) outOfTime(ctx context.Context, last error) error {
-	sb := t.view.Sandbox
 	var unproved *unprovedError
 	if errors.As(last, &unproved) {
 		last = fmt.Errorf("%w: %w", ErrUnavailable, last)
@@ -65,23 +65,72 @@ func (t *tx) outOfTime(ctx context.Context, last error) error {
 	open := fmt.Errorf("out of time, run savepoint recover later: %w", classed(last))
 	ctx, cancel := t.e.detached(ctx, 30*time.Second)
 	defer cancel()
-	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
-	if err != nil || st.Lock == "" {
-		return open
+	if lock, _ := t.staleLock(ctx); lock != "" {
+		return needsUnlock(t.view.Sandbox, lock)
 	}
-	tasks, err := t.e.c.Tasks.Find(ctx, sb.VM, lockKind(st.Lock), t.view.Began.Add(-24*time.Hour))
+	return open
+}
+
+// staleLock returns the VM's lock when no running task can hold it, and whether
+// a task of this transaction, which has ended, took it.
+func (t *tx) staleLock(ctx context.Context) (lock string, ours bool) {
+	vm := t.view.Sandbox.VM
+	st, err := t.e.c.Hypervisor.Status(ctx, vm)
+	if err != nil || st.Lock == "" {
+		return "", false
+	}
+	tasks, err := t.e.c.Tasks.Find(ctx, vm, lockKind(st.Lock), t.view.Began.Add(-24*time.Hour))
 	if err != nil {
-		return open
+		return "", false
 	}
 	for _, k := range tasks {
 		if k.Running {
-			return open
+			return "", false
 		}
+		ours = ours || slices.ContainsFunc(t.view.Tasks, func(o TaskView) bool { return o.UPID == k.UPID })
 	}
+	return st.Lock, ours
+}
+
+func needsUnlock(sb Sandbox, lock string) error {
 	return &stuckError{
-		reason: fmt.Sprintf("%s is locked (%s) and no task holds the lock", sb.VM, st.Lock),
+		reason: fmt.Sprintf("%s is locked (%s) and no task holds the lock", sb.VM, lock),
 		mend:   fmt.Sprintf("run `qm unlock %d` on node %s, then savepoint recover", sb.VM.ID, sb.VM.Node),
 	}
+}
+
+// hopes bounds how often something is tried that only time or an operator can
+// mend. The zero value is ready to use.
+type hopes struct{ unproved, locked int }
+
+// lost returns a *stuckError when err was met too often: what was done does not
+// prove itself, or the VM has a lock that a task of this transaction left when
+// it died (its node was killed, its worker crashed). The latter is seen twice: a
+// task may end a moment before its lock goes.
+func (h *hopes) lost(ctx context.Context, t *tx, what string, err error) error {
+	sb := t.view.Sandbox
+	var unproved *unprovedError
+	if errors.As(err, &unproved) {
+		if h.unproved++; h.unproved < attempts {
+			return nil
+		}
+		return &stuckError{
+			reason: fmt.Sprintf("%s %d times, but %v", what, h.unproved, err),
+			mend:   fmt.Sprintf("look at %s, then run savepoint recover, or savepoint sandbox destroy --force %s", sb.VM, sb.Name),
+		}
+	}
+	lock, ours := "", false
+	if class(err) == ErrBusy {
+		lock, ours = t.staleLock(ctx)
+	}
+	if !ours {
+		h.locked = 0
+		return nil
+	}
+	if h.locked++; h.locked < 2 {
+		return nil
+	}
+	return needsUnlock(sb, lock)
 }
 
 // lockKind is the type of the task that holds a config lock while it runs.

@@ -25,7 +25,20 @@ func (t *tx) request(ctx context.Context, action string, p PointView) SnapshotRe
 	}
 }
 
-func (t *tx) driver(p PointView) Snapshotter { return t.e.c.Snapshotters[p.Boundary] }
+// driver is never nil: without one for the boundary every call is refused.
+func (t *tx) driver(p PointView) Snapshotter {
+	if d := t.e.c.Snapshotters[p.Boundary]; d != nil {
+		return d
+	}
+	return noDriver{&UnsupportedError{What: fmt.Sprintf("snapshot %s: no driver for boundary %s", p.Snapshot, p.Boundary), Mend: "see savepoint doctor"}}
+}
+
+type noDriver struct{ err error }
+
+func (d noDriver) Create(context.Context, SnapshotRequest) error   { return d.err }
+func (d noDriver) Rollback(context.Context, SnapshotRequest) error { return d.err }
+func (d noDriver) Delete(context.Context, SnapshotRequest) error   { return d.err }
+func (d noDriver) List(context.Context, VMRef) ([]Snapshot, error) { return nil, d.err }
 
 // snapshot marks the guest with the newest point's name and takes its snapshot,
 // so that a restored guest can prove which snapshot it came from. The record of
@@ -56,7 +69,7 @@ func (t *tx) snapshot(ctx context.Context, event string) (err error) {
 	d := snapshotData{BootID: facts.BootID}
 	var hung *hungError
 	if p.N == 0 || p.Boundary == BoundaryMachine { // the saving of memory stops the clock
-		d.Health, err = t.baseline(ctx)
+		d.Health, err = t.baseline(outer) // a slow snapshot leaves it its time
 		if errors.Is(err, ErrUnavailable) && !errors.Is(err, errOff) && outer.Err() == nil {
 			hung = &hungError{err}
 		} else if err != nil {
@@ -237,6 +250,7 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 // reports whether it is sure that none is left or will appear; if not, the
 // collector looks again later.
 func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
+	var h hopes
 	for pause := newPause(); ; {
 		sure, err = true, nil
 		if t.created && len(t.view.Points) > 0 {
@@ -256,6 +270,9 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
 			return false, t.impossible("drop", err)
 		}
+		if serr := h.lost(ctx, t, "looked at the guest", err); serr != nil {
+			return false, serr
+		}
 		t.progress(StepRollback, "waiting to try again", err)
 		if t.e.c.Wait(ctx, pause.next()) != nil {
 			return false, t.outOfTime(ctx, err)
@@ -263,8 +280,9 @@ func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
 	}
 }
 
-// relight starts a VM that ran at begin and is off now: its guest died under a
-// transaction in which nothing ran, and there is no rollback to start it.
+// relight starts a VM that ran at begin and is off now, and restarts one, once,
+// whose guest does not answer since its snapshot was ordered (F79, F80): nothing
+// ran in it, and there is no rollback to bring it back.
 func (t *tx) relight(ctx context.Context) error {
 	sb := t.view.Sandbox
 	if !t.view.RunningAtBegin {
@@ -274,13 +292,27 @@ func (t *tx) relight(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at %s: %w", sb.VM, err)
-	case st.Running:
-		return nil
 	case st.Owner != sb.ID:
 		return fmt.Errorf("%s now belongs to %q: %w", sb.VM, st.Owner, ErrDenied)
-	}
-	if err := t.start(ctx); err != nil {
-		return err
+	case st.Running && !t.created:
+		return nil // nothing was ordered that could have hurt it
+	case st.Running:
+		actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
+		_, err := t.askFacts(actx)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, ErrDenied):
+			return nil // it answers; whose key it has is the next one's concern
+		case errors.Is(err, errOff), ctx.Err() != nil, t.view.restarts > 0:
+			return fmt.Errorf("the guest of %s does not answer: %w", sb.Name, classed(err))
+		}
+		if err := t.restart(ctx); err != nil {
+			return err
+		}
+	default:
+		if err := t.start(ctx); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
 	defer cancel()

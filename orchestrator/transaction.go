@@ -69,15 +69,16 @@ type Transaction struct {
 	// still has its snapshot on the cluster.
 	Settled bool `json:"settled"`
 
-	stuckFrom State  // the state that "stuck" was entered from
-	taken     bool   // the snapshot was complete before anything ran
-	restarts  int    // of the guest during the restore
-	restores  int    // numbers every order to restore, and every repetition
-	loose     bool   // one of them may still arrive at the cluster
-	target    int    // position in Points of the state that is being restored
-	saves     int    // savepoints ever begun: the numbers used up
-	boot      string // the boot id that the guest should have now
-	request   string // see beginData.Request
+	stuckFrom State     // the state that "stuck" was entered from
+	taken     bool      // the snapshot was complete before anything ran
+	restarts  int       // of the guest during the restore
+	looked    time.Time // when the collector last found that a snapshot may still appear
+	restores  int       // numbers every order to restore, and every repetition
+	loose     bool      // one of them may still arrive at the cluster
+	target    int       // position in Points of the state that is being restored
+	saves     int       // savepoints ever begun: the numbers used up
+	boot      string    // the boot id that the guest should have now
+	request   string    // see beginData.Request
 	idle      time.Duration
 	session   sessions // what the commands have left, by account
 	health    *healthData

@@ -43,7 +43,8 @@ type tx struct {
 	stderr     string
 	detail     string       // for the next finished step
 	whole      []Validation // of several commands together, as they were asked for
-	seen       bool         // the guest was looked at since the transaction was taken up
+	seen       bool         // the guest was looked at since the transaction was taken up or rested
+	ended      time.Time    // when its last order ended
 
 	secrets   *redactor // what must not be recorded of the order
 	secretsOf string    // its command

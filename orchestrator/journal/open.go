@@ -235,7 +235,9 @@ func (j *Journal) openReader(mode string) (have int, err error) {
 		return 0, j.explain(err)
 	}
 	// The body of a loop over records has its connection until it ends, and may
-	// ask again: a limit would let readers wait for one another for ever.
+	// ask again: a small limit would let readers wait for one another for ever.
+	// This one is far above what loops nest, and bounds the open files.
+	j.read.SetMaxOpenConns(128)
 	j.read.SetMaxIdleConns(4)
 	have, err = version(j.read)
 	return have, j.explain(err)
