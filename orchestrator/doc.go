@@ -112,9 +112,12 @@
 //     rollback of the whole.
 //   - A transaction is settled only when no snapshot of it may appear any more:
 //     one that was ordered and never seen is looked for until two hours later.
-//   - A guest that answered before its snapshot and not with it is restored, not
-//     left so. One whose transaction rested for a minute is looked at, and its
-//     clock set, before the next command.
+//   - A guest that answered before its snapshot and not with it is restored, or,
+//     when nobody knows the snapshot to be good, restarted: nothing ran in it. One
+//     whose transaction rested for a minute is looked at before the next command,
+//     and its clock is set; one that does not answer then keeps what it has.
+//   - A lock that an own task left when it died is an operator's case at once. Any
+//     other is waited for.
 //   - One transaction at a time for a sandbox; none while one is open or stuck.
 //   - Every transaction that is stuck says why and what to do. One that is only out
 //     of time because the cluster does not answer stays open instead.

@@ -1,6 +1,9 @@
 package orchestrator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // State is where a transaction is. The words are stored in journals: the list
 // is append-only and a word never changes its meaning.
@@ -29,15 +32,18 @@ func (s State) Final() bool {
 	return s == StateCommitted || s == StateRolledBack || s == StateDenied
 }
 
-// Known reports whether there is such a state.
-func (s State) Known() bool {
+// States are all states there are.
+func States() (all []State) {
 	for _, t := range table() {
-		if t.to == s {
-			return true
+		if !slices.Contains(all, t.to) {
+			all = append(all, t.to)
 		}
 	}
-	return false
+	return all
 }
+
+// Known reports whether there is such a state.
+func (s State) Known() bool { return slices.Contains(States(), s) }
 
 // The events that make records. They are stored in journals: append-only.
 const (

@@ -28,8 +28,8 @@ const backstop = 5 * time.Second
 // Run implements orchestrator.Executor. The context's end kills the command
 // like its deadline does; the error is then the context's cause if the guest
 // confirmed that all is gone, with a result that holds the output so far, and
-// ErrUnknownOutcome if not. A working directory that does not exist is
-// ErrNotFound, one the user may not enter ErrDenied; the command did not start.
+// ErrUnknownOutcome if not. A working directory that cannot be entered is a
+// *DirectoryError; the command did not start.
 func (c *Client) Run(ctx context.Context, sb orchestrator.Sandbox, p policy.Permit, r orchestrator.ExecRequest) (orchestrator.ExecResult, error) {
 	order, err := runOrder(p, r)
 	if err != nil {
@@ -41,10 +41,46 @@ func (c *Client) Run(ctx context.Context, sb orchestrator.Sandbox, p policy.Perm
 	}
 	res, reusable, err := s.run(ctx, c.cfg, order, r)
 	g.release(s, reusable)
+	if dir := directoryError(r.Dir, err); dir != nil {
+		return res, dir // the caller, who named it, knows what was to run where
+	}
 	if err != nil {
 		err = fmt.Errorf("run on sandbox %s: %w", sb.Name, err)
 	}
 	return res, err
+}
+
+// DirectoryError says that the working directory that was asked for cannot be
+// entered, so that the command did not start. It has the class ErrNotFound when
+// there is no such directory, and ErrDenied when the account may not enter it.
+type DirectoryError struct {
+	Dir   string
+	Cause string // what the guest said
+	class error
+}
+
+func (e *DirectoryError) Error() string {
+	mend := "use a directory that exists in the sandbox"
+	if errors.Is(e.class, orchestrator.ErrDenied) {
+		mend = "use a directory that the account may enter"
+	}
+	return fmt.Sprintf("working directory %s: %s; %s", e.Dir, e.Cause, mend)
+}
+func (e *DirectoryError) Unwrap() error { return e.class }
+
+// directoryError makes the helper's refusal of the directory one, and nil of
+// every other error. Nobody asked for the directory "": what is wrong with the
+// user's home is the guest's affair.
+func directoryError(dir string, err error) *DirectoryError {
+	var no *refusal
+	if dir == "" || !errors.As(err, &no) {
+		return nil
+	}
+	cause, ok := strings.CutPrefix(no.text, "working directory "+dir+": ") // helper.pl says it so
+	if !ok {
+		return nil
+	}
+	return &DirectoryError{Dir: dir, Cause: cause, class: no.class}
 }
 
 // runOrder builds the payload of a run frame. Its fields are the account, the
