@@ -141,9 +141,9 @@ func (w *world) renew() bool {
 func summary(all []report) string {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tSTUCK, MENDED BY RECOVER\tSTUCK\tVIOLATIONS\tMEDIAN s")
+	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tUNLOCKED BY THE OPERATOR\tSTUCK, MENDED BY RECOVER\tSTUCK\tVIOLATIONS\tMEDIAN s")
 	row := func(name string, rs []report) {
-		var hit, woken, mended, stuck, violations int
+		var hit, woken, unlocked, mended, stuck, violations int
 		states := map[string]int{}
 		var seconds []float64
 		for _, r := range rs {
@@ -159,13 +159,15 @@ func summary(all []report) string {
 			switch {
 			case r.state == "stuck":
 				stuck++
+			case r.unlocked:
+				unlocked++
 			case len(r.stuck) > 0:
 				mended++
 			}
 		}
 		slices.Sort(seconds)
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
-			states["rolled-back"], states[""], woken, mended, stuck, violations, seconds[len(seconds)/2])
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
+			states["rolled-back"], states[""], woken, unlocked, mended, stuck, violations, seconds[len(seconds)/2])
 	}
 	for _, f := range faults {
 		if rs := slices.DeleteFunc(slices.Clone(all), func(r report) bool { return r.fault != f }); len(rs) > 0 {

@@ -29,8 +29,10 @@
 //     its pinned key, and has no snapshot but the pristine one;
 //   - the next transaction works.
 //
-// A transaction that stays stuck is listed with its reason, and is a violation:
-// after every fault here the cluster is mended without an operator.
+// A transaction that was stuck is listed with its reason. Where the fault killed
+// a task of the cluster in the middle, which leaves a lock that no API token can
+// take away, the test plays the operator and does what the reason says; one that
+// is stuck after that, or for anything else, is a violation.
 //
 // # Running it
 //

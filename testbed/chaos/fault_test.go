@@ -33,6 +33,9 @@ var faults = []fault{faultSavepoint, faultGuest, faultAPI, faultSSH, faultTwice,
 // killsSavepoint reports whether the fault ends the savepoint process itself.
 func (f fault) killsSavepoint() bool { return f == faultSavepoint || f == faultTwice }
 
+// killsTasks reports whether the fault ends the cluster's tasks.
+func (f fault) killsTasks() bool { return f == faultAPI || f == faultNode }
+
 // schedule is a round's plan, all of it from the seed.
 type schedule struct {
 	seed, round uint64

@@ -16,6 +16,7 @@ type report struct {
 	hit        bool
 	state      orchestrator.State // of the transaction; "" when none had begun
 	stuck      []string           // reasons, also of what recover mended later
+	unlocked   bool               // the operator had to take a killed task's lock away
 	woken      bool               // the VM was off afterwards, and the next command started it
 	took       time.Duration
 	moment     time.Duration // when the fault came
@@ -152,7 +153,8 @@ func (w *world) disturb(r *report, orders [][]string) (*driver, time.Time) {
 }
 
 // settle calls savepoint recover as an operator's script would: again while the
-// cluster cannot be used, and a few times more when something is stuck.
+// cluster cannot be used, and a few times more when something is stuck. A lock
+// that a killed task left is taken away as the reason asks for.
 func (w *world) settle(r *report) {
 	for try := range 8 {
 		res := r.note(w.savepoint("recover", "--output", "json"))
@@ -160,8 +162,11 @@ func (w *world) settle(r *report) {
 		case 0:
 			return
 		case 5:
-			r.stuck = append(r.stuck, reasons(res.stdout)...)
-			if try >= 3 {
+			why := reasons(res.stdout)
+			r.stuck = append(r.stuck, why...)
+			if try < 3 {
+				w.operate(r, why)
+			} else {
 				r.violate("recover leaves it stuck")
 				return
 			}
@@ -173,6 +178,30 @@ func (w *world) settle(r *report) {
 		w.pause(500 * time.Millisecond)
 	}
 	r.violate("recover does not come to an end")
+}
+
+// operate does what a reason tells an operator to do, where an operator is
+// right: the fault ended a task of the cluster in the middle, and with the task
+// nobody is left to take its lock away.
+func (w *world) operate(r *report, reasons []string) {
+	asked := slices.ContainsFunc(reasons, func(why string) bool {
+		return strings.Contains(why, fmt.Sprintf("qm unlock %d", w.sandbox.VM.ID))
+	})
+	if !asked {
+		return
+	}
+	vm, err := w.vm()
+	switch {
+	case err != nil:
+		r.violate("ask for the VM: %v", err)
+	case vm.Lock == "" || !r.fault.killsTasks():
+		r.violate("an operator is asked to unlock the VM, which is locked by %q after fault %s", vm.Lock, r.fault)
+	default:
+		r.unlocked = true
+		if err := w.unlock(); err != nil {
+			r.violate("unlock the VM: %v", err)
+		}
+	}
 }
 
 // reasons are those of the stuck transactions that recover printed.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -273,26 +274,23 @@ func (w *world) show(id orchestrator.TxID) (tx transaction, err error) {
 	return tx, nil
 }
 
-// ask reads from the lab's API, with all rights, past the relay.
-func (w *world) ask(path string, into any) error {
+// client is a way to the lab's API past the relay.
+func (w *world) client() (*http.Client, lab.Status, error) {
 	st := w.status()
 	ca, err := os.ReadFile(st.CAFile)
 	if err != nil {
-		return err
+		return nil, st, err
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	defer transport.CloseIdleConnections()
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}, st, nil
+}
+
+// call makes one request and decodes the data of the answer.
+func (w *world) call(c *http.Client, req *http.Request, into any) error {
 	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
 	defer cancel()
-	url := fmt.Sprintf("%s/api2/json/nodes/%s/qemu/%d/%s", st.APIURL, lab.NodeName, w.sandbox.VM.ID, path)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "PVEAPIToken="+st.TokenID+"="+st.TokenSecret)
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := c.Do(req.WithContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -302,11 +300,61 @@ func (w *world) ask(path string, into any) error {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", url, resp.Status)
+		return fmt.Errorf("%s %s: %s", req.Method, req.URL, resp.Status)
 	}
 	return json.Unmarshal(body, &struct {
 		Data any `json:"data"`
 	}{into})
+}
+
+func (w *world) vmURL(st lab.Status, path string) string {
+	return fmt.Sprintf("%s/api2/json/nodes/%s/qemu/%d/%s", st.APIURL, lab.NodeName, w.sandbox.VM.ID, path)
+}
+
+// ask reads from the lab's API, with all rights.
+func (w *world) ask(path string, into any) error {
+	c, st, err := w.client()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequest(http.MethodGet, w.vmURL(st, path), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "PVEAPIToken="+st.TokenID+"="+st.TokenSecret)
+	return w.call(c, req, into)
+}
+
+// unlock does what qm unlock does: the operator's part, which no token may play.
+func (w *world) unlock() error {
+	c, st, err := w.client()
+	if err != nil {
+		return err
+	}
+	form := func(method, to string, values url.Values) (*http.Request, error) {
+		req, err := http.NewRequest(method, to, strings.NewReader(values.Encode()))
+		if err == nil {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		return req, err
+	}
+	var login struct {
+		Ticket string `json:"ticket"`
+		CSRF   string `json:"CSRFPreventionToken"`
+	}
+	req, err := form(http.MethodPost, st.APIURL+"/api2/json/access/ticket", url.Values{"username": {st.User}, "password": {st.Password}})
+	if err == nil {
+		err = w.call(c, req, &login)
+	}
+	if err != nil {
+		return fmt.Errorf("log in: %w", err)
+	}
+	if req, err = form(http.MethodPut, w.vmURL(st, "config"), url.Values{"delete": {"lock"}, "skiplock": {"1"}}); err != nil {
+		return err
+	}
+	req.AddCookie(&http.Cookie{Name: "PVEAuthCookie", Value: login.Ticket})
+	req.Header.Set("CSRFPreventionToken", login.CSRF)
+	return w.call(c, req, nil)
 }
 
 // vmState is what the cluster says of the VM.
