@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
@@ -241,7 +242,37 @@ func (a *app) openSandbox(ctx context.Context, name string) (*session, orchestra
 
 // addTimeout adds --timeout of a whole command that waits.
 func addTimeout(c *cobra.Command, d *time.Duration) {
-	c.Flags().DurationVar(d, "timeout", 0, "give up after this long, e.g. 5m (default: the limits in the configuration)")
+	addSpan(c.Flags(), d, "timeout", 0, "give up after this long, e.g. 5m (default: the limits in the configuration)")
+}
+
+// span is the value of a flag that says how long something may take. No time is
+// less than nothing.
+type span time.Duration
+
+// String, Set and Type make span a flag.
+func (s *span) String() string {
+	if *s == 0 {
+		return "" // a default that the help leaves out
+	}
+	return time.Duration(*s).String()
+}
+func (s *span) Type() string { return "duration" }
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return errors.New("is negative")
+	}
+	*s = span(d)
+	return nil
+}
+
+// addSpan adds a flag that says how long.
+func addSpan(f *pflag.FlagSet, d *time.Duration, name string, def time.Duration, usage string) {
+	*d = def
+	f.Var((*span)(d), name, usage)
 }
 
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/journal"
+	"savepoint/orchestrator/sshexec"
 	"savepoint/testbed/lab"
 )
 
@@ -31,6 +35,8 @@ func TestExitCode(t *testing.T) {
 		"held":                          {live, &journal.HeldError{PID: 7}, exitHeld},
 		"usage":                         {live, usagef("no"), exitUsage},
 		"usage of the engine":           {live, &orchestrator.UsageError{What: "no"}, exitUsage},
+		"no such directory":             {live, fmt.Errorf("run: %w", &sshexec.DirectoryError{}), exitUsage},
+		"no such directory, and open":   {live, openError{"01jx", errors.Join(&sshexec.DirectoryError{}, away)}, exitUnusable},
 		"stuck":                         {live, fmt.Errorf("run: %w", &orchestrator.StuckError{}), exitStuck},
 		"disk full":                     {live, &orchestrator.JournalError{Cause: away}, exitInternal},
 		"held, as open says it":         {live, &orchestrator.JournalError{Cause: &journal.HeldError{}}, exitHeld},
@@ -180,17 +186,35 @@ func TestOfOneSandbox(t *testing.T) {
 	}
 }
 
-// A refused flag is named together with the command that it was given to.
-func TestNegativeValidateTimeout(t *testing.T) {
-	checks := guardFlags{within: -time.Second}
-	for name, spec := range map[string]func() error{
-		"run":      func() error { _, err := (&runFlags{guardFlags: checks}).spec("true"); return err },
-		"tx begin": func() error { _, err := (&beginFlags{checks: checks}).spec(); return err },
-		"tx exec":  func() error { _, err := (&execFlags{checks: checks}).spec("true"); return err },
+// No flag of any command takes a time that is less than nothing, and what is
+// refused is named together with the command that it was given to.
+func TestNegativeDuration(t *testing.T) {
+	seen := map[string]bool{}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "duration" {
+				return
+			}
+			name := strings.TrimPrefix(c.CommandPath(), "savepoint ")
+			seen[name+" --"+f.Name] = true
+			var errs strings.Builder
+			code := Run(t.Context(), append(strings.Fields(name), "--"+f.Name, "-1s"), nil, io.Discard, &errs)
+			if said := errs.String(); code != exitUsage || !strings.HasPrefix(said, "savepoint: "+name+": ") || !strings.Contains(said, "--"+f.Name+"\" flag: is negative; see savepoint "+name) {
+				t.Errorf("%s --%s: exit code %d, %s", name, f.Name, code, said)
+			}
+		})
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&app{out: io.Discard, err: io.Discard, getenv: os.Getenv}))
+	for _, name := range []string{
+		"run --timeout", "run --validate-timeout", "tx begin --validate-timeout", "tx begin --idle", "tx exec --validate-timeout",
+		"gc --lock-age", "gc --timeout", "sandbox reset --timeout", "recover --timeout", "policy grant --for",
 	} {
-		err := spec()
-		if code, _ := exitCode(t.Context(), err); code != exitUsage || !strings.HasPrefix(fmt.Sprint(err), name+": --validate-timeout") {
-			t.Errorf("%s: %v", name, err)
+		if !seen[name] {
+			t.Errorf("%s was not tried", name)
 		}
 	}
 }

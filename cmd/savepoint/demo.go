@@ -103,6 +103,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.s.settle(ctx); err != nil {
 		return err
 	}
+	d.st.p.redact(d.s.secrets)
 	d.s.onEvent = d.st.event
 	if err := d.prepare(ctx); err != nil {
 		return err

@@ -22,7 +22,8 @@
 // command, and facts.go sets labelled values in any width.
 //
 // secrets.go takes secrets out of what is kept or logged and is no record of a
-// transaction: reasons of sandboxes, notes of the janitor, log lines.
+// transaction: reasons of sandboxes, notes of the janitor, log and progress
+// lines.
 //
 // # Invariants
 //

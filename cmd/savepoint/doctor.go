@@ -39,7 +39,7 @@ func newDoctor(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := newProgress(a.err)
+			p := newProgress(a.err, s.secrets)
 			p.say("examining the cluster")
 			d := &doctor{s: s}
 			d.examine(ctx)

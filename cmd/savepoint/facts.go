@@ -24,8 +24,9 @@ const labels = 13
 
 func (f *facts) room() int { return max(f.width-len(f.indent)-labels, 20) }
 
-// add adds a text; without one nothing. It is broken at blanks alone: an id or
-// a digest that is longer than a line stays whole, to be copied.
+// add adds prose, in which blanks only part words; without a word nothing. It is
+// broken at blanks alone: an id or a digest that is longer than a line stays
+// whole, to be copied.
 func (f *facts) add(label, text string) {
 	if text = strings.TrimSpace(printable(text)); text != "" {
 		f.rows = append(f.rows, fact{label, wrap(text, f.room())})
@@ -53,12 +54,19 @@ func (f *facts) list(label string, items []string) {
 	}
 }
 
-// exact adds a text of which every byte counts, with what cannot be seen made
-// visible.
+// exact adds a text of which every byte counts: blanks and tabs stay as they
+// are, also at the end, and so do line ends; what else cannot be seen becomes an
+// escape. A line for which there is no room goes on in the next one, nothing
+// added and nothing left out.
 func (f *facts) exact(label, text string) {
-	if text != "" {
-		f.rows = append(f.rows, fact{label, broken(text, f.room())})
+	if text == "" {
+		return
 	}
+	lines := broken(text, f.room())
+	if strings.HasSuffix(text, "\n") {
+		lines = append(lines, "")
+	}
+	f.rows = append(f.rows, fact{label, lines})
 }
 
 func (f *facts) print(w io.Writer) error {
@@ -69,7 +77,11 @@ func (f *facts) print(w io.Writer) error {
 			if i > 0 {
 				label = ""
 			}
-			fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%s%-*s%s", f.indent, labels, label, line), " "))
+			head := fmt.Sprintf("%s%-*s", f.indent, labels, label)
+			if line == "" {
+				head = strings.TrimRight(head, " ")
+			}
+			fmt.Fprintf(&b, "%s%s\n", head, line)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

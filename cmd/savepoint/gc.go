@@ -41,7 +41,7 @@ func newGC(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
-	c.Flags().DurationVar(&lockAge, "lock-age", 10*time.Minute, "how long a lock has to be seen without a task, at two looks, to be called stale")
+	addSpan(c.Flags(), &lockAge, "lock-age", 10*time.Minute, "how long a lock has to be seen without a task, at two looks, to be called stale")
 	addTimeout(c, &timeout)
 	return c
 }

@@ -34,14 +34,11 @@ func (f *guardFlags) register(fl *pflag.FlagSet) {
 func (f *guardFlags) registerValidate(fl *pflag.FlagSet, when string) {
 	fl.StringArrayVar(&f.validate, "validate", nil, "a command that has to exit 0 "+when+"; \"root:CMD\" and \"agent:CMD\" say who runs it; can be repeated")
 	fl.StringVar(&f.validateAs, "validate-as", "agent", "who runs the validations that do not say: agent or root")
-	fl.DurationVar(&f.within, "validate-timeout", 0, "roll back when a validation has not ended after this long (default from the configuration: 1m)")
+	addSpan(fl, &f.within, "validate-timeout", 0, "roll back when a validation has not ended after this long (default from the configuration: 1m)")
 }
 
-// validations reads the validation commands for the command of that name.
-func (f *guardFlags) validations(command string) (list []orchestrator.Validation, err error) {
-	if f.within < 0 {
-		return nil, usagef("%s: --validate-timeout %s is negative", command, f.within)
-	}
+// validations reads the validation commands.
+func (f *guardFlags) validations() (list []orchestrator.Validation) {
 	for _, v := range f.validate {
 		as := policy.User(f.validateAs)
 		for _, u := range []policy.User{policy.Root, policy.Agent} {
@@ -52,7 +49,7 @@ func (f *guardFlags) validations(command string) (list []orchestrator.Validation
 		}
 		list = append(list, orchestrator.Validation{Command: v, As: as, Timeout: f.within})
 	}
-	return list, nil
+	return list
 }
 
 // guards are what the configuration says that every transaction is validated by.

@@ -73,7 +73,7 @@ func newLabUp(a *app) *cobra.Command {
 			}
 			ctx, cancel := withTimeout(c.Context(), timeout)
 			defer cancel()
-			st, started, err := a.labUp(ctx, f, newProgress(a.err))
+			st, started, err := a.labUp(ctx, f, newProgress(a.err, nil))
 			if err == nil && !started {
 				err = sameVersion(c, f.version, st)
 			}
@@ -138,7 +138,7 @@ func newLabDown(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := newProgress(a.err)
+			p := newProgress(a.err, nil)
 			p.say("stopping the lab")
 			was, err := lab.Down(ctx, labDir(state))
 			p.stop()

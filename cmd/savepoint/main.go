@@ -12,6 +12,7 @@ import (
 	"savepoint/configs"
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/journal"
+	"savepoint/orchestrator/sshexec"
 )
 
 // The exit codes are a contract: scripts rely on them. They are listed in
@@ -58,7 +59,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	code, quiet := exitCode(ctx, err)
 	if !quiet {
-		fmt.Fprintf(a.err, "savepoint: %v\n", err)
+		fmt.Fprintf(a.err, "savepoint: %s\n", printable(err.Error()))
 	}
 	return code
 }
@@ -114,6 +115,7 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		config      *configs.Error
 		unsupported *orchestrator.UnsupportedError
 		refused     *orchestrator.UsageError
+		directory   *sshexec.DirectoryError
 		stuck       *orchestrator.StuckError
 		newer       *orchestrator.NotLatestError
 		open        openError
@@ -125,7 +127,8 @@ func exitCode(ctx context.Context, err error) (code int, quiet bool) {
 		return done.code, true
 	case errors.As(err, &held):
 		return exitHeld, false
-	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused), errors.As(err, &begun):
+	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &refused), errors.As(err, &begun),
+		errors.As(err, &directory) && !errors.As(err, &open):
 		return exitUsage, false
 	case errors.As(err, &stuck):
 		return exitStuck, false

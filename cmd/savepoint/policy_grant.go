@@ -75,7 +75,7 @@ func newPolicyGrant(a *app) *cobra.Command {
 	}
 	c.Flags().StringVar(&as, "as", "agent", "who will run it: agent or root")
 	c.Flags().StringArrayVar(&rules, "rule", nil, "the rule to lift; can be repeated")
-	c.Flags().DurationVar(&last, "for", 10*time.Minute, "how long it can be used, at most 24h")
+	addSpan(c.Flags(), &last, "for", 10*time.Minute, "how long it can be used, at most 24h")
 	return c
 }
 
@@ -125,7 +125,7 @@ func (a *app) grant(ctx context.Context, sandbox string, g orchestrator.Grant, c
 func worth(e *policy.Engine, req policy.Request, g orchestrator.Grant) ([]policy.Lift, error) {
 	for _, rule := range g.Rules {
 		if err := e.Grantable(rule); err != nil {
-			return nil, usagef("policy grant: %w", err)
+			return nil, usagef("policy %w; see savepoint policy explain", err)
 		}
 		req.Grants = append(req.Grants, policy.Grant{ID: string(g.ID), Rule: rule, Command: req.Command, User: g.As, Expires: g.Expires})
 	}

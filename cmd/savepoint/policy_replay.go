@@ -65,7 +65,7 @@ func (a *app) checkJournal(ctx context.Context, e *policy.Engine, cfg configs.Co
 	if j != nil {
 		asked = orchestrator.Judged(ctx, j)
 	}
-	p := newProgress(a.err)
+	p := newProgress(a.err, nil)
 	defer p.stop()
 	p.say("judging the journal again")
 	out := newReplayPrinter(a, p)

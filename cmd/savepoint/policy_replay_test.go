@@ -113,7 +113,7 @@ func TestReplayJSON(t *testing.T) {
 	for _, n := range []int{0, 1, 3} {
 		var out bytes.Buffer
 		a := &app{out: &out, format: formatJSON, getenv: func(string) string { return "" }}
-		p := newReplayPrinter(a, newProgress(&out))
+		p := newReplayPrinter(a, newProgress(&out, nil))
 		for i := range n {
 			if err := p.change(change{Transaction: fmt.Sprint(i), Command: "a && b\n\"\xff"}); err != nil {
 				t.Fatal(err)

@@ -101,16 +101,23 @@ func printWhole(w io.Writer, text string, width int) {
 	}
 }
 
-// broken sets a text in lines of at most width columns.
+// broken sets a text in lines of at most width columns, with its blanks and tabs
+// as they are: put together again they are the text. A tab counts as wide as a
+// terminal can make it.
 func broken(text string, width int) (lines []string) {
 	for line := range strings.Lines(text) {
 		rest := cellsOf(strings.TrimSuffix(line, "\n"))
+		for i, c := range rest {
+			if line[c.at] == '\t' {
+				rest[i].text, rest[i].width = "\t", 8
+			}
+		}
 		for {
 			n, used, blank := 0, 0, 0
 			for n < len(rest) && used+rest[n].width <= width {
 				used += rest[n].width
 				n++
-				if rest[n-1].text == " " {
+				if t := rest[n-1].text; t == " " || t == "\t" {
 					blank = n
 				}
 			}

@@ -151,6 +151,7 @@ func TestPrintWhole(t *testing.T) {
 		{"one two three four", 12, "  one two \n  three four\n"},
 		{strings.Repeat("x", 25), 12, "  xxxxxxxxxx\n  xxxxxxxxxx\n  xxxxx\n"},
 		{"a\n\n日本語\x1b", 40, "  a\n  \n  日本語\\x1b\n"},
+		{"a\tb\t \n\t\tc", 15, "  a\t\n  b\t \n  \t\n  \tc\n"}, // tabs and blanks at the end stay
 		{"", 40, ""},
 	} {
 		var b strings.Builder

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ type progress struct {
 	width int
 
 	mu    sync.Mutex
+	clean func(string) string
 	text  string
 	since time.Time
 	shown bool
@@ -23,8 +25,10 @@ type progress struct {
 	done chan struct{}
 }
 
-func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, width: terminal(w)}
+// newProgress begins the line; own are the configured forms of secrets, which it
+// must not show.
+func newProgress(w io.Writer, own []*regexp.Regexp) *progress {
+	p := &progress{w: w, width: terminal(w), clean: cleaner(own)}
 	if p.width == 0 {
 		return p
 	}
@@ -33,14 +37,24 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// say sets what is being done now. A nil progress accepts it.
+// redact sets the configured forms of secrets, where they are known late.
+func (p *progress) redact(own []*regexp.Regexp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clean = cleaner(own)
+}
+
+// say sets what is being done now. It may quote what a guest or the cluster
+// said: secrets are taken out, and what would steer the terminal. A nil progress
+// accepts it.
 func (p *progress) say(format string, args ...any) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.text, p.since = strings.TrimSpace(fmt.Sprintf(format, args...)), time.Now()
+	text := p.clean(fmt.Sprintf(format, args...))
+	p.text, p.since = strings.Join(strings.Fields(printable(text)), " "), time.Now()
 }
 
 func (p *progress) loop() {

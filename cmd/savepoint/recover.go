@@ -49,7 +49,7 @@ func newRecover(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "begin with no further transaction after this long; a rollback at work has its own limit")
+	addSpan(c.Flags(), &timeout, "timeout", 0, "begin with no further transaction after this long; a rollback at work has its own limit")
 	return c
 }
 
@@ -130,7 +130,7 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 	}
 	switch {
 	case failed != nil && code == exitStuck:
-		fmt.Fprintf(a.err, "savepoint: %v\n", failed)
+		fmt.Fprintf(a.err, "savepoint: %s\n", printable(failed.Error()))
 		return outcomeError{code}
 	case failed != nil:
 		return failed

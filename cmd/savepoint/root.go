@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -37,7 +39,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w; see %s --help", err, c.CommandPath())
+		return usagef("%s%w; see %s --help", prefix(c), err, c.CommandPath())
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.configFile, "config", "", "configuration file (default: ./savepoint.yaml, the user's, else the running lab's)")
@@ -57,7 +59,11 @@ func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := check(c, args); err != nil {
-				return usagef("%s: %w; see %s --help", c.CommandPath(), err, c.CommandPath())
+				var told usageError // it names the command already
+				if !errors.As(err, &told) {
+					err = fmt.Errorf("%s%w", prefix(c), err)
+				}
+				return usagef("%w; see %s --help", err, c.CommandPath())
 			}
 			return nil
 		}
@@ -66,7 +72,7 @@ func wrapArgs(c *cobra.Command) {
 		c.Args = cobra.ArbitraryArgs
 		c.RunE = func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s: unknown command %q; see %s --help", c.CommandPath(), args[0], c.CommandPath())
+				return usagef("%sunknown command %q; see %s --help", prefix(c), args[0], c.CommandPath())
 			}
 			return c.Help()
 		}
@@ -74,6 +80,15 @@ func wrapArgs(c *cobra.Command) {
 	for _, s := range c.Commands() {
 		wrapArgs(s)
 	}
+}
+
+// prefix begins an error with the command that it is about. All errors begin with
+// the name of the program anyway.
+func prefix(c *cobra.Command) string {
+	if !c.HasParent() {
+		return ""
+	}
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") + ": "
 }
 
 func version() string {

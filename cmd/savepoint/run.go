@@ -95,7 +95,7 @@ func newRun(a *app) *cobra.Command {
 	fl.StringVar(&f.dir, "dir", "", "working directory (default: the user's home)")
 	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command; can be repeated")
 	fl.StringVar(&f.onFailure, "on-failure", "rollback", "what a failed command means: rollback, or keep what it did")
-	fl.DurationVar(&f.timeout, "timeout", 0, "end the command and all it started after this long (default from the configuration: 10m)")
+	addSpan(fl, &f.timeout, "timeout", 0, "end the command and all it started after this long (default from the configuration: 10m)")
 	fl.StringArrayVar(&f.grants, "grant", nil, "lift this rule for this one command; can be repeated")
 	fl.BoolVar(&f.stdin, "stdin", false, "give our standard input to the command")
 	fl.StringVar(&f.key, "key", "", "the second run with this key returns the first one's result and runs nothing")
@@ -104,18 +104,12 @@ func newRun(a *app) *cobra.Command {
 }
 
 func (f *runFlags) spec(command string) (orchestrator.Spec, error) {
-	if f.timeout < 0 {
-		return orchestrator.Spec{}, usagef("run: --timeout %s is negative", f.timeout)
-	}
 	spec := orchestrator.Spec{
 		Command: command, As: policy.User(f.as), Boundary: orchestrator.Boundary(f.boundary),
 		Timeout: f.timeout, Dir: f.dir, OnFailure: orchestrator.OnFailure(f.onFailure), Grants: f.grants, Guard: f.guard,
-		Key: f.key, Session: f.session,
+		Key: f.key, Session: f.session, Validate: f.validations(),
 	}
 	var err error
-	if spec.Validate, err = f.validations("run"); err != nil {
-		return spec, err
-	}
 	spec.Env, err = environment("run", f.env)
 	return spec, err
 }

@@ -257,7 +257,7 @@ func (s *session) template(ctx context.Context) (proxmox.Template, error) {
 // narrate shows the steps of a long operation on a terminal until the returned
 // progress is stopped.
 func (s *session) narrate() *progress {
-	p := newProgress(s.app.err)
+	p := newProgress(s.app.err, s.secrets)
 	s.onStep = func(st provision.Step) {
 		if !st.Done {
 			p.say("%s %s", st.Name, st.Detail)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"savepoint/orchestrator"
@@ -19,9 +18,6 @@ type story struct {
 	p     *progress
 	width int
 	steps []storyStep
-
-	mu     sync.Mutex
-	events []orchestrator.Event
 }
 
 // storyStep is one step as data.
@@ -35,7 +31,7 @@ type storyStep struct {
 }
 
 func newStory(a *app) *story {
-	st := &story{out: io.Discard, p: newProgress(a.err), width: 100}
+	st := &story{out: io.Discard, p: newProgress(a.err, nil), width: 100}
 	if a.format == formatText {
 		st.out, st.s = a.out, a.style(a.out)
 		if w := terminal(a.out); w > 0 {
@@ -103,9 +99,6 @@ func (st *story) event(e orchestrator.Event) {
 	if e.Phase == orchestrator.PhaseStarted {
 		st.p.say("%s", e.Step)
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.events = append(st.events, e)
 }
 
 // transaction runs one transaction and tells how it went.

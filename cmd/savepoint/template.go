@@ -35,7 +35,7 @@ func newTemplateBuild(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := newProgress(a.err)
+			p := newProgress(a.err, s.secrets)
 			defer p.stop()
 			t, err := s.buildTemplate(ctx, func(step string) { p.say("%s", step) })
 			p.stop()

@@ -45,7 +45,7 @@ func (f *txFilter) filter(now time.Time) (orchestrator.Filter, error) {
 	out := f.Filter
 	for _, s := range f.states {
 		if !orchestrator.State(s).Known() {
-			return out, usagef("tx list --state %s: there is no such state", s)
+			return out, usagef("tx list --state %s: there is no such state; use %s", s, anyOf(orchestrator.States()))
 		}
 		out.States = append(out.States, orchestrator.State(s))
 	}
@@ -70,6 +70,16 @@ func (f *txFilter) filter(now time.Time) (orchestrator.Filter, error) {
 		return out, usagef("tx list --limit %d is negative", out.Limit)
 	}
 	return out, nil
+}
+
+// anyOf lists what can be chosen.
+func anyOf(states []orchestrator.State) string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 func newTxList(a *app) *cobra.Command {

@@ -68,7 +68,7 @@ func newTxBegin(a *app) *cobra.Command {
 	fl.StringVar(&f.as, "as", "agent", "who runs the steps that do not say: agent (no privileges) or root")
 	fl.StringVar(&f.boundary, "boundary", "auto", "what the snapshot covers: auto, workspace, disk or machine")
 	fl.StringVar(&f.onFailure, "on-failure", "rollback", "what a failed step means: rollback, or keep and go on")
-	fl.DurationVar(&f.idle, "idle", 0, "roll back when there is no order for this long (default from the configuration: 1h)")
+	addSpan(fl, &f.idle, "idle", 0, "roll back when there is no order for this long (default from the configuration: 1h)")
 	fl.StringVar(&f.key, "key", "", "the second begin with this key returns the first one's transaction")
 	fl.StringVar(&f.profile, "profile", "", "set of rules: sealed or open-egress (default from the configuration: sealed)")
 	fl.BoolVar(&f.session, "session", true, "begin each step where the one before ended: directory and exported variables")
@@ -78,19 +78,15 @@ func newTxBegin(a *app) *cobra.Command {
 }
 
 func (f *beginFlags) spec() (orchestrator.BeginSpec, error) {
-	if f.idle < 0 {
-		return orchestrator.BeginSpec{}, usagef("tx begin: --idle %s is negative", f.idle)
-	}
 	switch f.profile {
 	case "", policy.Sealed, policy.OpenEgress:
 	default:
 		return orchestrator.BeginSpec{}, usagef("tx begin: there is no profile %q; use %s or %s", f.profile, policy.Sealed, policy.OpenEgress)
 	}
-	validate, err := f.checks.validations("tx begin")
 	return orchestrator.BeginSpec{
 		As: policy.User(f.as), Boundary: orchestrator.Boundary(f.boundary), OnFailure: orchestrator.OnFailure(f.onFailure),
-		Validate: validate, Profile: f.profile, Session: f.session, Idle: f.idle, Key: f.key, By: "cli",
-	}, err
+		Validate: f.checks.validations(), Profile: f.profile, Session: f.session, Idle: f.idle, Key: f.key, By: "cli",
+	}, nil
 }
 
 // begun is the printed form of a transaction that was begun: the fields of a

@@ -66,7 +66,7 @@ func newTxExec(a *app) *cobra.Command {
 	fl := c.Flags()
 	f.ref.add(c)
 	fl.StringVar(&f.as, "as", "", "who runs it: agent or root (default: as the transaction was begun)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "end the command and all it started after this long (default from the configuration: 10m)")
+	addSpan(fl, &f.timeout, "timeout", 0, "end the command and all it started after this long (default from the configuration: 10m)")
 	fl.StringVar(&f.dir, "dir", "", "working directory (default: where the step before ended)")
 	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for this command alone; can be repeated")
 	fl.StringVar(&f.key, "key", "", "the second step with this key returns the first one's result and runs nothing")
@@ -78,16 +78,9 @@ func newTxExec(a *app) *cobra.Command {
 }
 
 func (f *execFlags) spec(command string) (orchestrator.StepSpec, error) {
-	if f.timeout < 0 {
-		return orchestrator.StepSpec{}, usagef("tx exec: --timeout %s is negative", f.timeout)
-	}
-	validate, err := f.checks.validations("tx exec")
-	if err != nil {
-		return orchestrator.StepSpec{}, err
-	}
 	env, err := environment("tx exec", f.env)
 	return orchestrator.StepSpec{
-		Command: command, As: policy.User(f.as), Validate: validate, Timeout: f.timeout, Env: env, Dir: f.dir,
+		Command: command, As: policy.User(f.as), Validate: f.checks.validations(), Timeout: f.timeout, Env: env, Dir: f.dir,
 		Grants: f.grants, Guard: f.checks.guard, Key: f.key,
 	}, err
 }

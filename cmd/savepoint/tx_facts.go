@@ -22,7 +22,7 @@ func commandFacts(f *facts, c orchestrator.CommandView) {
 	f.add("sha256", c.Digest)
 	f.exact("ran as", c.Runs)
 	f.add("as", string(c.As))
-	f.add("directory", c.Dir)
+	f.exact("directory", c.Dir)
 	f.list("variables", c.EnvNames)
 	if c.Timeout > 0 {
 		f.add("time limit", short(c.Timeout))
@@ -52,14 +52,22 @@ func verdictFacts(f *facts, in string, v orchestrator.Judgement) {
 		if !e.Reversible {
 			undone = ", cannot be undone"
 		}
-		f.addf(in+"effect", "%s %s%s", e.Locus, e.Target, undone)
+		f.exact(in+"effect", joined(string(e.Locus), " ", e.Target)+undone)
 	}
 	if !v.Recoverable && v.Decision != "deny" {
 		f.add(in+"undo", "a rollback cannot undo all that the command may do")
 	}
 	for _, l := range v.Lifted {
-		f.add(in+"lifted", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", l.Rule, l.By, l.Target), ": "))
+		f.exact(in+"lifted", joined(l.Rule+" by "+l.By, ": ", l.Target))
 	}
+}
+
+// joined joins two texts, where there is a second one.
+func joined(first, by, second string) string {
+	if second == "" {
+		return first
+	}
+	return first + by + second
 }
 
 func validationFacts(f *facts, v orchestrator.ValidateView) {
@@ -104,14 +112,11 @@ func streamFacts(f *facts, label, kept string, total int64, digest string) {
 
 func checkFacts(f *facts, checks []orchestrator.Check) {
 	for _, k := range checks {
-		text := "ok: " + k.Name
+		answer := "ok: "
 		if !k.OK {
-			text = "failed: " + k.Name
+			answer = "failed: "
 		}
-		if k.Detail != "" {
-			text += ": " + k.Detail
-		}
-		f.add("check", text)
+		f.exact("check", joined(answer+k.Name, ": ", k.Detail)) // the name may be a command
 	}
 }
 

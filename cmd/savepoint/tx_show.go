@@ -13,7 +13,7 @@ import (
 func newTxShow(a *app) *cobra.Command {
 	var ref txRef
 	c := &cobra.Command{
-		Use: "show TX", Short: "Show all that is recorded of one transaction", Args: ref.args(0, 0),
+		Use: "show TX", Short: "Show what became of one transaction", Args: ref.args(0, 0),
 		RunE: func(c *cobra.Command, args []string) error {
 			r, _, err := ref.split(c, args)
 			if err != nil {
@@ -24,7 +24,7 @@ func newTxShow(a *app) *cobra.Command {
 				return err
 			}
 			if j == nil {
-				return usagef("show transaction %s: there is no journal yet", cmp.Or(r.id, "of sandbox "+r.sandbox))
+				return usagef("show transaction %s: there is no journal yet; make a sandbox first (see savepoint sandbox create)", cmp.Or(r.id, "of sandbox "+r.sandbox))
 			}
 			id, err := r.find(c.Context(), j, "")
 			if err != nil {
@@ -44,7 +44,7 @@ func newTxShow(a *app) *cobra.Command {
 	return c
 }
 
-// printTransaction shows everything that is recorded, for a person.
+// printTransaction shows what is recorded, for a person.
 func (a *app) printTransaction(t orchestrator.Transaction) error {
 	width := a.width(a.out)
 	f := &facts{width: width}
@@ -90,7 +90,7 @@ func whole(f *facts, t orchestrator.Transaction, state string) {
 	f.addf("sandbox", "%s (%s%s, id %s)", sb.Name, sb.VM, at, sb.ID)
 	f.add("asked by", t.By)
 	f.add("instance", t.Owner)
-	f.add("key", t.Key)
+	f.exact("key", t.Key)
 	f.add("began", t.Began.Local().Format(time.RFC3339))
 	if !t.Ended.IsZero() {
 		f.add("ended", t.Ended.Local().Format(time.RFC3339))
@@ -143,7 +143,7 @@ func (a *app) printCommand(t orchestrator.Transaction, c orchestrator.CommandVie
 	fmt.Fprintf(a.out, "\ncommand %d, %s\n", c.N, stepState(c))
 	f := &facts{indent: "  ", width: width}
 	f.add("at", "+"+short(c.At.Sub(t.Began)))
-	f.add("key", c.Key)
+	f.exact("key", c.Key)
 	commandFacts(f, c)
 	for _, v := range c.Validate {
 		validationFacts(f, v)

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/policy"
 )
 
 // filled is a transaction in which every field has a value of its own, and
@@ -43,8 +46,16 @@ func (f *filled) fill(v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(fmt.Sprintf("text%03d", f.next()))
-		f.want[path] = v.String()
+		text := fmt.Sprintf("text%03d", f.next())
+		switch {
+		case v.Type() != reflect.TypeFor[string]() || among(words, path):
+		case among(prose, path):
+			text += " and more"
+		default:
+			text += "  a\t b "
+		}
+		v.SetString(text)
+		f.want[path] = text
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(700000 + f.next()))
 		f.want[path] = fmt.Sprint(v.Int())
@@ -75,11 +86,12 @@ func fillTransaction(several bool) (orchestrator.Transaction, map[string]string)
 	var t orchestrator.Transaction
 	f.fill(reflect.ValueOf(&t).Elem(), "")
 	t.Began, t.Several, t.Settled = began, several, false
+	t.Ended, t.Expires = began.Add(time.Hour), began.Add(2*time.Hour)
 	for i := range t.Steps {
 		f.want[fmt.Sprintf("Steps[%d].Took", i)] = short(t.Steps[i].Took)
 	}
 	for path, when := range map[string]time.Time{"Began": t.Began, "Ended": t.Ended, "Expires": t.Expires} {
-		f.want[path] = when.Local().Format(time.RFC3339)
+		f.want[path] = fmt.Sprintf("\n%-*s%s", labels, strings.ToLower(path), when.Local().Format(time.RFC3339))
 	}
 	none := []string{"Commands", "Points"} // of another kind of transaction
 	if several {
@@ -96,13 +108,45 @@ func fillTransaction(several bool) (orchestrator.Transaction, map[string]string)
 	return t, f.want
 }
 
-// notShown is what a person does not need, or finds elsewhere.
+// Texts that hold no blank, and those that say the same however they are
+// broken, by the ends of their fields' paths. Every other one may be any text
+// at all, and has to be shown as it is.
+var (
+	words = []string{
+		"By", "Owner", "Profile", "Digest", "StdoutDigest", "StderrDigest", "BootID", "Node", "EnvNames[]", "Decision", "Rule",
+		"Sandbox.Name", "Points[].Name", "Event", "Signal",
+	}
+	prose = []string{"Reason", "Alternative", "Mend", "Detail"}
+)
+
+func among(ends []string, path string) bool {
+	path = "." + anyIndex.Replace(path)
+	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(path, "."+end) })
+}
+
+var anyIndex = strings.NewReplacer("[0]", "[]", "[1]", "[]")
+
+// said reports whether a text is in what is shown: as it is, in lines that were
+// broken where there was no more room, or as words with line ends between them.
+func said(shown, text string) bool {
+	for _, margin := range []int{labels, labels + 2} {
+		if strings.Contains(strings.ReplaceAll(shown, "\n"+strings.Repeat(" ", margin), ""), text) {
+			return true
+		}
+	}
+	return !strings.Contains(text, "  ") && strings.Contains(lineEnd.ReplaceAllString(shown, " "), text) ||
+		strings.Contains(shown, text)
+}
+
+var lineEnd = regexp.MustCompile(`\n {6,}`)
+
+// notShown is what only the JSON form has, and why.
 var notShown = map[string]string{
-	"Sandbox.Template":  "sandbox show says it",
-	"Sandbox.HostKey":   "sandbox show says it",
-	"Sandbox.Workspace": "sandbox show says it",
-	"Sandbox.Created":   "sandbox show says it",
-	"Sandbox.Reason":    "sandbox list says it",
+	"Sandbox.Template":  "it is the sandbox's, not the transaction's",
+	"Sandbox.HostKey":   "it is the sandbox's; sandbox show says it",
+	"Sandbox.Workspace": "it is the sandbox's, not the transaction's",
+	"Sandbox.Created":   "it is the sandbox's; sandbox list says it",
+	"Sandbox.Reason":    "it is the sandbox's; sandbox show says it",
 	"Tasks":             "each is a step, with its UPID and when it was noted",
 	"Points[].N":        "they are in order",
 	"Points[].BootID":   "the transaction's says whether the guest is the same",
@@ -124,7 +168,7 @@ func shown(t *testing.T, tx orchestrator.Transaction, width int) string {
 	return out.String()
 }
 
-// All that is recorded is shown, in any width, and no line is wider than the
+// All that is recorded is shown, but for what notShown names, in any width, and no line is wider than the
 // terminal but for a word that would be broken.
 func TestShowIsWhole(t *testing.T) {
 	for _, several := range []bool{false, true} {
@@ -135,13 +179,13 @@ func TestShowIsWhole(t *testing.T) {
 				if hidden(path) {
 					continue
 				}
-				if !strings.Contains(text, value) {
+				if !said(text, value) {
 					t.Errorf("several %t, %d columns: %s (%s) is not shown", several, width, path, value)
 				}
 			}
 			for line := range strings.Lines(text) {
 				line = strings.TrimRight(line, "\n")
-				if rest := line[min(len(line), labels):]; visible(line) > width && len(strings.Fields(rest)) > 1 {
+				if rest := line[min(len(line), labels):]; visible(strings.ReplaceAll(line, "\t", "        ")) > width && len(strings.Fields(rest)) > 1 {
 					t.Errorf("several %t: a line of %d in %d columns: %q", several, visible(line), width, line)
 				}
 			}
@@ -153,7 +197,7 @@ func TestShowIsWhole(t *testing.T) {
 }
 
 func hidden(path string) bool {
-	path = strings.NewReplacer("[0]", "[]", "[1]", "[]").Replace(path)
+	path = anyIndex.Replace(path)
 	for name := range notShown {
 		if path == name || strings.HasPrefix(path, name+".") || strings.HasPrefix(path, name+"[") || strings.HasSuffix(path, "."+name) {
 			return true
@@ -205,7 +249,7 @@ func TestShowOutput(t *testing.T) {
 	}
 	text := shown(t, tx, 60)
 	for _, want := range []string{
-		"\ncommand      a  b\n                 c \\x1b[31m\\xff word",
+		"\ncommand      a  b\n             \tc \\x1b[31m\\xff word",
 		"\nstdout       100 bytes, the first 11 kept and 89 left out,\n             sha256:d1\n",
 		"\nstderr       9 bytes, 12 bytes kept, without secrets,\n             sha256:d2\n",
 		"\nstdout:\n  one\\x1b[2J\n  two\nstderr:\n  x=[redacted]\n",
@@ -218,5 +262,55 @@ func TestShowOutput(t *testing.T) {
 	}
 	if strings.Contains(text, "\x1b") || strings.Contains(text, "\xff") {
 		t.Errorf("it would steer the terminal:\n%q", text)
+	}
+}
+
+// Of what can be any text, every byte is shown: a person tells two keys, two
+// paths or two commands apart that differ in blanks alone.
+func TestShowExactly(t *testing.T) {
+	const odd = " two  blanks\tand\ta tab \t"
+	change := orchestrator.Change{Path: odd, Kind: orchestrator.ChangeAdded}
+	verdict := orchestrator.Judgement{
+		Effects: []policy.Effect{{Locus: "vm-disk", Reversible: true, Target: odd}, {Locus: "network", Target: odd}},
+		Lifted:  []policy.Lift{{Rule: "r", By: "grant g", Target: odd}, {Rule: "r2", By: "rule x"}},
+	}
+	checks := []orchestrator.Check{{Name: odd, OK: true}, {Name: odd, Detail: "no"}}
+	tx := orchestrator.Transaction{
+		State: orchestrator.StateCommitted, Settled: true, Command: odd, Runs: odd, Dir: odd, Key: odd, Verdict: verdict, Checks: checks,
+		Guard:   &orchestrator.Guard{Protect: []string{odd}},
+		Changed: []orchestrator.Change{change}, ChangedCount: 1,
+		Validate: []orchestrator.ValidateView{{Command: odd, Verdict: verdict}},
+		Result:   &orchestrator.RanView{Stdout: odd + "\nx", StdoutBytes: 99},
+	}
+	rows := []string{
+		"key          " + odd, "command      " + odd, "ran as       " + odd, "directory    " + odd, "protect      " + odd, "added        " + odd,
+		"effect       vm-disk " + odd, "effect       network " + odd + ", cannot be undone", "lifted       r by grant g: " + odd, "lifted       r2 by rule x",
+		"check        ok: " + odd, "check        failed: " + odd + ": no", "validate     " + odd,
+	}
+	text := shown(t, tx, 100)
+	for _, want := range append(rows, "  effect     vm-disk "+odd, "  lifted     r by grant g: "+odd, "stdout:\n  "+odd+"\n  x") {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("missing %q in\n%q", want, text)
+		}
+	}
+	several := orchestrator.Transaction{State: orchestrator.StateOpen, Several: true, Commands: []orchestrator.CommandView{{
+		N: 1, Key: odd, Command: odd, Runs: odd, Dir: odd, Verdict: verdict, Checks: checks, Guard: tx.Guard,
+		Validate: tx.Validate, Changed: tx.Changed, ChangedCount: 1,
+	}}}
+	text = shown(t, several, 100)
+	for _, want := range rows {
+		if !strings.Contains(text, "\n  "+want+"\n") {
+			t.Errorf("one of several: missing %q in\n%q", want, text)
+		}
+	}
+
+	// A line end at the end is one more line, and tabs count as wide as they can be.
+	f := &facts{width: 40}
+	f.exact("a", "one\n")
+	f.exact("b", "\n\n")
+	f.exact("c", "\t\t\t\tx")
+	var out bytes.Buffer
+	if err := f.print(&out); err != nil || out.String() != "a            one\n\nb\n\n\nc            \t\t\t\n             \tx\n" {
+		t.Errorf("%v: %q", err, out.String())
 	}
 }

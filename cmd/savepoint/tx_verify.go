@@ -39,7 +39,7 @@ func newTxVerify(a *app) *cobra.Command {
 			case j == nil && len(noted) > 0:
 				return fmt.Errorf("verify journal %s: it is gone, and a head of it was noted", journalFile(cfg))
 			case j == nil:
-				return usagef("verify journal %s: there is none yet", journalFile(cfg))
+				return usagef("verify journal %s: there is none yet; make a sandbox first (see savepoint sandbox create)", journalFile(cfg))
 			}
 			rep, err := j.Verify(c.Context(), noted...)
 			return errors.Join(a.printVerified(rep, err), err)

@@ -12,23 +12,22 @@ import (
 	"savepoint/testbed/sim"
 )
 
-// A working directory that cannot be entered is told apart from all else that
-// the guest may refuse, with the guest's cause and what to do; nothing ran, and
-// the connection goes on.
-func TestDirectory(t *testing.T) {
-	w := newWorld(t, sim.Behaviour{}, nil)
-	_, sb := w.sandbox(t, 101)
+// refusesDirectories checks that a working directory that cannot be entered is
+// told apart from all else that the guest may refuse, with the guest's cause and
+// what to do.
+func refusesDirectories(t *testing.T, x orchestrator.Executor, sb orchestrator.Sandbox) {
+	t.Helper()
 	for _, c := range []struct {
 		dir, cause string
 		class      error
 	}{
 		{"/workspace/no such", "No such file or directory", orchestrator.ErrNotFound},
-		{"/etc/hostname", "Not a directory", orchestrator.ErrNotFound},
-		{"/etc/hostname/below", "Not a directory", orchestrator.ErrNotFound},
+		{"/etc/passwd", "Not a directory", orchestrator.ErrNotFound},
+		{"/etc/passwd/below", "Not a directory", orchestrator.ErrNotFound},
 		{"/root", "Permission denied", orchestrator.ErrDenied},
 		{"/root/below", "Permission denied", orchestrator.ErrDenied},
 	} {
-		_, err := w.Run(within(t, 20*time.Second), sb, permit("touch /workspace/ran", policy.Agent), orchestrator.ExecRequest{Dir: c.dir})
+		_, err := x.Run(within(t, 20*time.Second), sb, permit("touch /workspace/ran", policy.Agent), orchestrator.ExecRequest{Dir: c.dir})
 		wantClass(t, err, c.class)
 		var dir *sshexec.DirectoryError
 		if !errors.As(err, &dir) || dir.Dir != c.dir || dir.Cause != c.cause {
@@ -38,6 +37,20 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("%s: %q", c.dir, text)
 		}
 	}
+}
+
+// The real helper says it as the simulated one does.
+func TestOpenSSHDirectory(t *testing.T) {
+	lab(t)
+	c, sb := realGuest(t)
+	refusesDirectories(t, c, sb)
+}
+
+// Nothing ran, and the connection goes on.
+func TestDirectory(t *testing.T) {
+	w := newWorld(t, sim.Behaviour{}, nil)
+	_, sb := w.sandbox(t, 101)
+	refusesDirectories(t, w, sb)
 	if out := w.run(t, sb, "ls /workspace"); out != "" {
 		t.Errorf("something ran: %s", out)
 	}

@@ -3,11 +3,13 @@ package sim
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -167,12 +169,12 @@ func (h *helper) run(payload []byte) {
 		h.refuse("missing", "account "+f[0]+": no such user")
 		return
 	}
-	if n, err := h.g.tree.stat(w, dir, true); err != nil || !n.mode.IsDir() || !w.may(n, mayEnter) {
-		class := "missing"
-		if err == nil && n.mode.IsDir() || isPermission(err) {
-			class = "denied"
+	if err := h.g.enter(w, dir); err != nil {
+		class := "denied"
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
+			class = "missing"
 		}
-		h.refuse(class, "working directory "+dir)
+		h.refuse(class, "working directory "+dir+": "+errno(err))
 		return
 	}
 	if _, err := h.g.tree.stat(w, "/bin/bash", true); err != nil {
@@ -218,6 +220,20 @@ func (h *helper) run(payload []byte) {
 		}
 		h.fields(wire.Exit, "0", strconv.Itoa(code), "1", "", left)
 	}
+}
+
+// enter is what chdir answers.
+func (g *guest) enter(w who, dir string) error {
+	n, err := g.tree.stat(w, dir, true)
+	switch {
+	case err != nil:
+		return err
+	case !n.mode.IsDir():
+		return syscall.ENOTDIR
+	case !w.may(n, mayEnter):
+		return syscall.EACCES
+	}
+	return nil
 }
 
 // wait passes frames to the command until it ends or is ended.
