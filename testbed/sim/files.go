@@ -14,8 +14,6 @@ import (
 // memory.
 const maxFile = 64 << 20
 
-func isPermission(err error) bool { return errors.Is(err, fs.ErrPermission) }
-
 // device names the files that are not on the disk.
 func device(name string) (string, bool) {
 	switch name = path.Clean(name); name {
