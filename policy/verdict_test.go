@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +30,21 @@ func TestGoldenVerdicts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The number of rows that the README names is that of the tables.
+func TestTheReadmeCountsTheVerdicts(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("\\(`testdata/verdicts`\\) \\| ([0-9,]+) \\|").FindStringSubmatch(string(text))
+	if m == nil {
+		t.Fatal("README.md has no row for testdata/verdicts")
+	}
+	if got, want := strings.ReplaceAll(m[1], ",", ""), strconv.Itoa(len(golden(t))); got != want {
+		t.Errorf("README.md names %s rows, the tables have %s: correct the figure", got, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package program
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,94 +20,128 @@ var runnerOptions = map[string]bool{
 	"--node-options": true, "--script-shell": true, "--loglevel": true,
 }
 
-// runner finds the command that a package runner starts: the name of a tool
-// that it fetches when it is not there, with its arguments.
-func runner(name string, args []string) (rest []string, ok bool) {
-	words, start := 0, 0
+// runnerFlags are the options of package runners that take none.
+var runnerFlags = map[string]bool{
+	"-y": true, "--yes": true, "-q": true, "--quiet": true, "-s": true, "--silent": true, "--verbose": true, "-v": true, "--version": true, "-h": true, "--help": true, "--no": true, "-n": true,
+	"--prefer-offline": true, "--prefer-online": true, "--offline": true, "--ignore-existing": true, "--ignore-scripts": true, "--force": true, "-f": true, "-g": true, "--global": true,
+	"--frozen": true, "--locked": true, "--isolated": true, "-r": true, "--recursive": true, "--bun": true, "-ws": true, "--if-present": true, "--always-spawn": true,
+}
+
+// readings lists the places at which what follows an option may go on: behind
+// it, or behind its value. Of an option that nobody listed, both may be so.
+func readings(args []string, i int) []int {
+	a := args[i]
+	switch {
+	case runnerOptions[a]:
+		return []int{i + 2}
+	case runnerFlags[a] || strings.Contains(a, "=") || strings.HasPrefix(a, "--no-") || i+1 >= len(args) || strings.HasPrefix(args[i+1], "-"):
+		return []int{i + 1}
+	}
+	return []int{i + 1, i + 2}
+}
+
+// runs is what a package runner may start: commands, and lines of shell code.
+type runs struct {
+	name     string
+	args     []string
+	seen     map[[2]int]bool
+	commands [][]string
+	code     []string
+}
+
+// runner finds the commands that a package runner starts: the name of a tool
+// that it fetches when it is not there, with its arguments. There are several
+// when it is not known which options take a value.
+func runner(name string, args []string) *runs {
+	r := &runs{name: name, args: args, seen: map[[2]int]bool{}}
 	switch name {
 	case "npx", "bunx", "pnpx", "uvx":
+		r.follow(0, true)
 	case "pnpm", "yarn", "npm", "bun", "uv", "pipx", "hatch", "poetry", "pdm", "bundle", "rye", "pipenv", "conda", "mamba", "composer", "mise", "volta":
-		words = 1
+		r.follow(0, false)
+	}
+	return r
+}
+
+// follow goes on at a place; behind the word that says run, the command is
+// next.
+func (r *runs) follow(i int, verb bool) {
+	key := [2]int{i, 0}
+	if verb {
+		key[1] = 1
+	}
+	if r.seen[key] || i >= len(r.args) {
+		return
+	}
+	r.seen[key] = true
+	a := r.args[i]
+	calls := r.name == "npx" || r.name == "npm"
+	switch {
+	case a == "--":
+		if verb {
+			r.start(i + 1)
+		} else {
+			r.verb(i + 1)
+		}
+	case calls && call.MatchString(a):
+		if _, code, ok := strings.Cut(a, "="); ok {
+			r.code = append(r.code, code)
+		} else if i+1 < len(r.args) {
+			r.code = append(r.code, r.args[i+1])
+		}
+	case strings.HasPrefix(a, "-"):
+		for _, next := range readings(r.args, i) {
+			r.follow(next, verb)
+		}
+	case verb:
+		r.start(i)
 	default:
-		return nil, false
+		r.verb(i)
 	}
-	for start < len(args) && strings.HasPrefix(args[start], "-") {
-		start = afterOption(args, start)
-	}
-	if words > 0 {
-		if start >= len(args) {
-			return nil, false
-		}
-		verb := args[start]
-		start++
-		switch name + " " + verb {
-		case "uv tool":
-			if start >= len(args) || args[start] != "run" {
-				return nil, false
-			}
-			start++
-		case "pnpm dlx", "pnpm exec", "yarn dlx", "yarn exec", "npm exec", "npm x", "bun x", "uv run", "pipx run", "hatch run", "poetry run", "pdm run", "bundle exec", "rye run", "pipenv run",
-			"conda run", "mamba run", "composer exec", "mise exec", "mise x", "volta run":
-		default:
-			return nil, false
-		}
-		for start < len(args) && strings.HasPrefix(args[start], "-") && args[start] != "--" {
-			start = afterOption(args, start)
-		}
-	}
-	if start < len(args) && args[start] == "--" {
-		start++
-	}
-	if start >= len(args) {
-		return nil, false
-	}
-	return args[start:], true
 }
 
-// afterOption is the place behind an option of a package runner.
-func afterOption(args []string, i int) int {
-	if runnerOptions[args[i]] {
-		return i + 2
+// call is the option of npx and npm exec that takes shell code in place of a
+// command, alone, behind flags of one letter, or shortened. Behind the command,
+// it is an option of that command.
+var call = regexp.MustCompile(`^(-[a-zA-Z]*c|--?call?)(=|$)`)
+
+// verb goes on behind the word that says run, when it does.
+func (r *runs) verb(i int) {
+	if i >= len(r.args) {
+		return
 	}
-	return i + 1
+	verb := r.args[i]
+	switch r.name + " " + verb {
+	case "uv tool":
+		if i+1 < len(r.args) && r.args[i+1] == "run" {
+			r.follow(i+2, true)
+		}
+	case "pnpm dlx", "pnpm exec", "yarn dlx", "yarn exec", "npm exec", "npm exe", "npm x", "bun x", "uv run", "pipx run", "hatch run", "poetry run", "pdm run", "bundle exec", "rye run", "pipenv run",
+		"conda run", "mamba run", "composer exec", "mise exec", "mise x", "volta run":
+		r.follow(i+1, true)
+	}
 }
 
-// called is the shell code that -c hands to npx or npm exec in place of a
-// command. Behind the command, -c is an option of that command.
-func called(name string, args []string) (code string, ok bool) {
-	if name != "npx" && name != "npm" {
-		return "", false
+func (r *runs) start(i int) {
+	if i < len(r.args) {
+		r.commands = append(r.commands, r.args[i:])
 	}
-	verb := name == "npx" // the word exec is behind, or needs none
-	for i := 0; i < len(args); {
-		a := args[i]
-		switch {
-		case a == "-c" || a == "--call":
-			return args[min(i+1, len(args)-1)], i+1 < len(args)
-		case strings.HasPrefix(a, "--call="):
-			return strings.TrimPrefix(a, "--call="), true
-		case strings.HasPrefix(a, "-") && a != "--":
-			i = afterOption(args, i)
-		case !verb && (a == "exec" || a == "x"):
-			verb, i = true, i+1
-		default:
-			return "", false
-		}
-	}
-	return "", false
 }
 
 // runs judges what a package runner starts. The name may carry a version, and
 // it may be the address of a package that nobody has seen.
 func (j *Judge) runs(w *shell.Walker, sc *shell.Scope, c shell.Call, u *Use, args []string) {
-	if code, ok := called(u.Name, args); ok {
+	r := runner(u.Name, args)
+	for _, code := range r.code {
 		w.Source(sc.Fresh(u.Name, "sh", nil), code, c.Span)
-		return
 	}
-	rest, ok := runner(u.Name, args)
-	if !ok {
-		return
+	for _, rest := range r.commands {
+		j.started(w, sc, c, u, args, rest)
 	}
+}
+
+// started judges one command that a package runner starts.
+func (j *Judge) started(w *shell.Walker, sc *shell.Scope, c shell.Call, u *Use, args, rest []string) {
 	valueOf(args[:len(args)-len(rest)], func(v string) {
 		if strings.Contains(v, "://") && loopback.FindStringSubmatch(v) == nil {
 			w.Report(sc, shell.FactFetched, v, c.Span)

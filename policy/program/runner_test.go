@@ -30,8 +30,44 @@ func TestPackageRunnersNameTheirTool(t *testing.T) {
 		"pnpm --filter web exec tool --flag x": "tool --flag x",
 	} {
 		argv := strings.Fields(line)
-		rest, _ := runner(argv[0], argv[1:])
-		if got := strings.Join(rest, " "); got != want {
+		var got string
+		if r := runner(argv[0], argv[1:]); len(r.commands) == 1 && len(r.code) == 0 {
+			got = strings.Join(r.commands[0], " ")
+		} else if len(r.commands)+len(r.code) > 0 {
+			t.Errorf("%s: got %q and the code %q, want one reading", line, r.commands, r.code)
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// F05 F111: an option that nobody listed may take a value or not; both are
+// judged, and code behind -c is found whatever stands in front.
+func TestPackageRunnersAreReadBothWays(t *testing.T) {
+	for line, want := range map[string]string{
+		"npx -c CODE":                    "CODE",
+		"npx -c=CODE":                    "CODE",
+		"npx -yc CODE":                   "CODE",
+		"npx --call=CODE x":              "CODE",
+		"npx --otp 1 -c CODE":            "1 -c CODE | CODE",
+		"npx --fetch-timeout 10 -c CODE": "10 -c CODE | CODE",
+		"npm --otp 3 exec -c CODE":       "CODE",
+		"npm exe -c CODE":                "CODE",
+		"npm run -c CODE":                "",
+		"npm exec -- tool -c x":          "tool -c x",
+		"npx tool deploy -c x":           "tool deploy -c x",
+		"npx --odd a b":                  "a b | b",
+		"npx --odd=a b -c x":             "b -c x",
+		"npx -y -p pkg -- tool -c x":     "tool -c x",
+	} {
+		argv := strings.Fields(line)
+		r := runner(argv[0], argv[1:])
+		var all []string
+		for _, c := range r.commands {
+			all = append(all, strings.Join(c, " "))
+		}
+		if got := strings.Join(append(all, r.code...), " | "); got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
 	}

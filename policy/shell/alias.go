@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -41,25 +42,23 @@ func (w *Walker) aliased(sc *Scope, c *syntax.CallExpr, argv []string, at Span) 
 // defineAlias keeps every definition of an alias, whatever branch or subshell
 // it stands in.
 func (sc *Scope) defineAlias(name, code string) {
-	if list := sc.shared.aliases[name]; len(list) < 8 && len(sc.shared.aliases) < 256 {
-		sc.shared.aliases[name] = union(list, []string{code})
-	}
+	keep(sc, sc.shared.aliases, name, code)
 }
 
-// renamed returns the program of the image behind a name that the line gave to
-// it with cp or ln.
-func (sc *Scope) renamed(word string) (string, bool) {
+// renamed returns the programs of the image behind a name that the line gave
+// to them with cp or ln.
+func (sc *Scope) renamed(word string) []string {
 	if len(sc.shared.programs) == 0 && len(sc.shared.links) == 0 {
-		return "", false
+		return nil
 	}
 	key := Clean(word, sc.cwd)
-	if p, ok := sc.shared.programs[key]; ok {
-		return p, true
+	out := slices.Clip(sc.shared.programs[key])
+	for _, t := range sc.shared.links[key] {
+		if ofImage(t) {
+			out = append(out, t)
+		}
 	}
-	if t, ok := sc.shared.links[key]; ok && ofImage(t) {
-		return t, true
-	}
-	return "", false
+	return out
 }
 
 // ofImage reports whether a path names a program of the image.

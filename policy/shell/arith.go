@@ -67,7 +67,18 @@ func (x *expander) eval(e syntax.ArithmExpr, depth int) (int, bool) {
 
 func (x *expander) evalBinary(e *syntax.BinaryArithm, depth int) (int, bool) {
 	a, ok1 := x.eval(e.X, depth+1)
+	switch e.Op {
+	case syntax.AndArit, syntax.OrArit, syntax.TernQuest, syntax.TernColon:
+		x.w.maybe++
+		defer func() { x.w.maybe-- }()
+	}
 	b, ok2 := x.eval(e.Y, depth+1)
+	switch e.Op {
+	case syntax.Quo, syntax.Rem, syntax.QuoAssgn, syntax.RemAssgn:
+		if !ok2 || b == 0 {
+			x.sc.leave("abort", 1) // a division by zero ends the line
+		}
+	}
 	switch e.Op {
 	case syntax.Assgn:
 		v := string(HoleText)
@@ -314,7 +325,9 @@ func (w *Walker) test(sc *Scope, e syntax.TestExpr) {
 			return
 		}
 		w.test(sc, e.X)
+		w.maybe++
 		w.test(sc, e.Y)
+		w.maybe--
 	default:
 		w.report(sc, FactParse, "a test that is not known here", w.here())
 	}

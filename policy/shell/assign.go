@@ -17,8 +17,16 @@ func (w *Walker) give(sc *Scope, name string, values ...string) {
 		return
 	}
 	w.assigned(sc, name, false, values...)
+	to := sc.resolve(name)
+	if v, _ := sc.lookup(to); v.fixed {
+		sc.leave("abort", 1)
+	}
+	old, had := sc.lookup(to)
 	sc.setValues(name, values)
-	if sc.exporting {
+	if w.maybe > 0 || sc.options.skipping {
+		sc.vars[to] = either(old, sc.vars[to], had, true)
+	}
+	if sc.options.exporting {
 		sc.export(name)
 	}
 }
@@ -27,7 +35,7 @@ func (w *Walker) give(sc *Scope, name string, values ...string) {
 func (w *Walker) giveList(sc *Scope, name string, list []string, keys ...string) {
 	w.assigned(sc, name, false, list...)
 	sc.setList(name, list, keys...)
-	if sc.exporting {
+	if sc.options.exporting {
 		sc.export(name)
 	}
 }
@@ -209,7 +217,7 @@ func (w *Walker) key(sc *Scope, index syntax.ArithmExpr) string {
 // programs do.
 func (w *Walker) assigned(sc *Scope, name string, export bool, values ...string) {
 	name = sc.resolve(name)
-	if v, _ := sc.lookup(name); export || v.export || sc.exporting || special(name) {
+	if v, _ := sc.lookup(name); export || v.export || sc.options.exporting || special(name) {
 		for _, v := range values {
 			w.environment(sc, name, v)
 		}

@@ -56,6 +56,8 @@ func builtinOf(name string) builtin {
 		return waitBuiltin
 	case "test", "[":
 		return testBuiltin
+	case "break", "continue", "return", "exit":
+		return leaveBuiltin
 	}
 	return nil
 }
@@ -84,17 +86,18 @@ func commandBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) 
 	rest, query := skipFlags(args)
 	if query || len(rest) == 0 {
 		w.host.Run(w, sc, c)
-		if len(args) == 2 && args[0] == "-v" && len(rest) == 1 && Known(rest[0]) && sc.funcs[rest[0]] == nil {
+		if len(args) == 2 && args[0] == "-v" && len(rest) == 1 && Known(rest[0]) && len(sc.funcs[rest[0]]) == 0 {
 			return literal(located(rest[0]) + "\n"), true
 		}
 		return Stream{}, true
 	}
-	sub := sc.Sub()
+	sub := sc.copy()
 	delete(sub.funcs, rest[0])
 	out := w.Exec(sub, Call{Argv: rest, Env: c.Env, Stdin: c.Stdin, Span: c.Span})
 	funcs := sc.funcs
+	whole := sc.whole
 	*sc = *sub
-	sc.funcs = funcs
+	sc.funcs, sc.whole = funcs, whole
 	return out, true
 }
 
@@ -115,7 +118,7 @@ func execBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) {
 		return silent, true
 	}
 	sub := sc.Sub()
-	sub.funcs = map[string]*function{}
+	sub.funcs = map[string][]*function{}
 	return w.Exec(sub, Call{Argv: args, Env: c.Env, Stdin: c.Stdin, Span: c.Span}), true
 }
 
@@ -129,8 +132,15 @@ func trapBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) {
 		if said := w.Source(sc.Sub(), args[0], c.Span); !said.Known || said.Text != "" {
 			out = Stream{} // what it prints comes later
 		}
-		if len(sc.shared.traps) < 64 && w.depth < 4 {
-			sc.shared.traps = append(sc.shared.traps, pending{sc, args[0], c.Span})
+		last := !slices.ContainsFunc(args[1:], func(s string) bool { return s != "EXIT" && s != "0" })
+		p := pending{sc.shell(), args[0], c.Span, last}
+		switch known := slices.ContainsFunc(sc.shared.traps, func(q pending) bool { return q.sc == p.sc && q.code == p.code && q.last == p.last }); {
+		case known || w.trapped > 0:
+		case len(sc.shared.traps) >= 64:
+			sc.shared.over = true
+		default:
+			sc.shared.traps = append(sc.shared.traps, p)
+			sc.shared.changes++
 		}
 	}
 	return out, true
@@ -161,16 +171,18 @@ func historyBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) 
 }
 
 func shoptBuiltin(_ *Walker, sc *Scope, _ Call, args []string) (Stream, bool) {
-	sc.cdable = sc.cdable || slices.Contains(args, "cdable_vars")
+	for _, a := range args {
+		sc.Option("-O", a)
+	}
 	if slices.Contains(args, "allexport") {
-		sc.exporting = sc.exporting || !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") && strings.Contains(a, "u") })
+		sc.options.exporting = sc.options.exporting || !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") && strings.Contains(a, "u") })
 	}
 	return Stream{}, false
 }
 
 func setBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) {
 	w.host.Run(w, sc, c)
-	sc.options(args)
+	sc.given(args)
 	if histories(args) && w.bang {
 		w.report(sc, FactOpaque, "history expansion", c.Span)
 	}
@@ -371,7 +383,7 @@ func skipFlags(args []string) (rest []string, query bool) {
 }
 
 // options notes what set does to the way variables are exported.
-func (sc *Scope) options(args []string) {
+func (sc *Scope) given(args []string) {
 	for i, a := range args {
 		switch {
 		case len(a) > 1 && (a[0] == '-' || a[0] == '+') && a != "--":
@@ -391,11 +403,24 @@ func (sc *Scope) Option(flag, value string) {
 	if flag == "" || strings.HasPrefix(flag, "--") {
 		return
 	}
-	on := flag[0] == '-'
+	on, name := flag[0] == '-', flag
+	sc.shared.changes++
 	if value == "allexport" || value == "" && strings.Contains(flag, "a") {
-		sc.exporting = on
+		sc.options.exporting = on
 	}
 	if value == "keyword" || value == "" && strings.Contains(flag, "k") {
-		sc.keyword = on
+		sc.options.keyword = on
 	}
+	o := &sc.options
+	set := func(flag *bool, letter string, names ...string) {
+		if slices.Contains(names, value) || value == "" && letter != "" && strings.Contains(name, letter) {
+			*flag = *flag || on
+		}
+	}
+	set(&o.failing, "e", "errexit")
+	set(&o.keeping, "C", "noclobber")
+	set(&o.vanishing, "", "nullglob", "failglob")
+	set(&o.skipping, "", "extdebug")
+	set(&o.lastpipe, "", "lastpipe")
+	set(&o.cdable, "", "cdable_vars")
 }

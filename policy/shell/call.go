@@ -21,7 +21,7 @@ func (w *Walker) call(sc *Scope, c *syntax.CallExpr) Stream {
 		if local == sc {
 			// Assignments in front of a command are seen by the command only;
 			// its words are expanded without them.
-			local = sc.Sub()
+			local = sc.branch()
 		}
 		w.assign(local, a, true)
 		if a.Name != nil {
@@ -41,7 +41,7 @@ func (w *Walker) call(sc *Scope, c *syntax.CallExpr) Stream {
 				return Stream{}
 			}
 		}
-		if sc.keyword {
+		if sc.options.keyword {
 			w.keywords(sc, argv)
 		}
 		if len(argv) > 1 && argv[0] == "printf" && loose(c.Args[1:]) && strings.ContainsAny(argv[1], uncertain) {
@@ -149,28 +149,50 @@ func (w *Walker) Exec(sc *Scope, c Call) Stream {
 			return Stream{}
 		}
 	}
-	if f, ok := sc.funcs[c.Argv[0]]; ok {
-		return w.function(sc, f, c.Argv[1:], c.Span)
+	if list := sc.funcs[c.Argv[0]]; len(list) > 0 {
+		return w.functions(sc, list, c)
 	}
-	if f, ok := sc.passed[c.Argv[0]]; ok {
+	for _, f := range sc.passed[c.Argv[0]] {
 		// An exported function, or the program of that name: both are judged.
-		w.function(sc.Sub(), f, c.Argv[1:], c.Span)
+		if f != nil {
+			w.function(sc.Sub(), f, c.Argv[1:], c.Span)
+		}
 	}
 	if out, ok := w.builtin(sc, c); ok {
 		return out
 	}
-	if p, ok := sc.renamed(c.Argv[0]); ok {
+	if programs := sc.renamed(c.Argv[0]); len(programs) > 0 {
 		w.host.Run(w, sc, c)
-		c.Argv = append([]string{p}, c.Argv[1:]...)
-		return w.Exec(sc, c)
+		var out Stream
+		for i, p := range programs {
+			c.Argv = append([]string{p}, c.Argv[1:]...)
+			if o := w.Exec(sc, c); i == 0 {
+				out = o
+			} else {
+				out = oneOf(out, o)
+			}
+		}
+		return out
 	}
-	if f, ok := sc.funcs["command_not_found_handle"]; ok && !strings.Contains(c.Argv[0], "/") {
-		w.function(sc.Sub(), f, c.Argv, c.Span)
+	if !strings.Contains(c.Argv[0], "/") {
+		for _, f := range sc.funcs["command_not_found_handle"] {
+			if f != nil {
+				w.function(sc.Sub(), f, c.Argv, c.Span)
+			}
+		}
 	}
 	if len(sc.via) > 0 && strings.ContainsAny(c.Argv[0], " \t\n;|&") {
 		w.joined(sc, c)
 	}
 	w.connected(sc, c)
+	switch name {
+	case "chmod", "chattr", "umask", "setfacl", "ulimit", "chown", "mount", "install", "quota":
+		sc.shared.guarded = true
+	}
+	for _, other := range sc.worlds() {
+		w.steps++
+		w.host.Run(w, other, c)
+	}
 	out := w.host.Run(w, sc, c)
 	if !strings.Contains(c.Argv[0], "/") || strings.HasPrefix(c.Argv[0], "/bin/") || strings.HasPrefix(c.Argv[0], "/usr/bin/") {
 		if text, ok := w.folded(sc, name, c); ok {

@@ -43,7 +43,24 @@ func (w *Walker) declClause(sc *Scope, c *syntax.DeclClause) {
 			argv = append(argv, a.Name.Value+"="+v)
 		}
 	}
+	w.fix(sc)
 	w.host.Run(w, sc, Call{Argv: argv, Stdin: sc.stdin, Span: w.span(c)})
+}
+
+// fix makes the variables read-only that a declaration has named.
+func (w *Walker) fix(sc *Scope) {
+	for _, name := range w.fixing {
+		v := sc.vars[name]
+		v.fixed = true
+		sc.vars[name] = v
+	}
+	w.fixing = nil
+}
+
+// fixed reports whether an assignment to a variable may fail.
+func (sc *Scope) fixed(name string) bool {
+	v, _ := sc.lookup(sc.resolve(name))
+	return v.fixed || len(v.refs) > 0
 }
 
 // declareBuiltin handles a declaration whose command word was hidden.
@@ -57,6 +74,7 @@ func declareBuiltin(w *Walker, sc *Scope, c Call, args []string) (Stream, bool) 
 		}
 		w.declareWord(sc, c.Argv[0], flags, a)
 	}
+	w.fix(sc)
 	return Stream{}, true
 }
 
@@ -119,10 +137,15 @@ func (w *Walker) nameref(sc *Scope, name, target string) {
 		sc.vars[name] = variable{values: []string{string(HoleText)}, set: true}
 		return
 	}
+	sc.shared.changes++
 	sc.vars[name] = variable{isRef: true, ref: target, set: true}
 }
 
 func (w *Walker) attributes(sc *Scope, variant, flags, name string) {
+	sc.shared.changes++
+	if variant == "local" || (variant == "declare" || variant == "typeset") && switched(flags, 'g') <= 0 {
+		sc.own(name)
+	}
 	switch on := switched(flags, 'n'); {
 	case on > 0 && refers(variant, flags):
 		// Without a value, the name refers to what it holds.
@@ -150,6 +173,9 @@ func (w *Walker) attributes(sc *Scope, variant, flags, name string) {
 	}
 	if on := switched(flags, 'u'); on != 0 {
 		v.upper, v.lower = on > 0, v.lower && on < 0
+	}
+	if variant == "readonly" || switched(flags, 'r') > 0 {
+		w.fixing = append(w.fixing, name) // behind the value that it gets here
 	}
 	exports := switched(flags, 'x')
 	if variant == "export" {

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -225,6 +226,10 @@ func (x *expander) fields(word *syntax.Word) []string {
 	if word == nil {
 		return nil
 	}
+	if x.sc.shared.over {
+		x.w.limit(x.sc, x.w.here())
+		return []string{string(HoleFields)}
+	}
 	var out []string
 	for _, w := range x.braces(word) {
 		b := &builder{split: true, ifs: " \t\n"}
@@ -236,6 +241,9 @@ func (x *expander) fields(word *syntax.Word) []string {
 		}
 		x.parts(b, w.Parts, true)
 		b.flush()
+		if x.sc.options.vanishing && slices.ContainsFunc(b.fields, func(v string) bool { return Has(v, HoleStar) || Has(v, HoleChar) }) {
+			x.sc.leave("abort", 1) // so does a pattern that fits nothing, when the shell is told so
+		}
 		out = append(out, b.fields...)
 		if len(out) > maxFields {
 			return []string{string(HoleFields)}

@@ -43,6 +43,7 @@ type Stream struct {
 	Decoded bool     // some of it was encoded in the line itself
 	Script  bool     // it is code printed by a program known to print code
 	Plain   bool     // it is a fact about the machine that tells nothing, e.g. a date
+	Either  []Stream // it is one of these, when the branches of the line disagree
 	Listing []string // it is a list of paths of this form, e.g. what find prints
 }
 

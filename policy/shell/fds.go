@@ -12,11 +12,13 @@ const maxOpen = 64 // descriptors that stay open; no script that people write op
 
 // handle is what is known of one open file descriptor.
 type handle struct {
-	in     Stream // what reading from it yields
-	write  bool   // writing to it is known to go to path
-	path   string // "" when what is written is lost
-	append bool   // path keeps what it held
-	output bool   // it is the standard output of the statement around
+	in     Stream   // what reading from it yields
+	write  bool     // writing to it is known to go to path
+	path   string   // "" when what is written is lost
+	append bool     // path keeps what it held
+	output bool     // it is the standard output of the statement around
+	others []string // where it may go as well
+	guard  bool     // path may not be writable: what it holds may stay
 }
 
 // plumbing is what the redirections of one statement open.
@@ -125,11 +127,11 @@ func (w *Walker) redirect(sc *Scope, p *plumbing, r *syntax.Redirect, fd string)
 	}
 	switch r.Op {
 	case syntax.RdrIn:
-		w.host.Read(w, sc, target)
+		w.reads(sc, target)
 		p.set(input, handle{in: w.contentOf(sc, p, target)})
 	case syntax.RdrInOut:
-		w.host.Read(w, sc, target)
-		w.host.Write(w, sc, target)
+		w.reads(sc, target)
+		w.writes(sc, target)
 		p.set(input, handle{in: Stream{File: target, Fetched: connection(target)}, write: true, path: target, append: true})
 	case syntax.DplIn, syntax.DplOut:
 		if r.Op == syntax.DplIn {
@@ -155,11 +157,11 @@ func (w *Walker) duplicate(sc *Scope, p *plumbing, op syntax.RedirOperator, targ
 	case descriptor(target):
 		h := p.get(sc, number)
 		if connection(h.path) {
-			w.host.Write(w, sc, h.path) // what is sent depends on the command
+			w.writes(sc, h.path) // what is sent depends on the command
 		}
 		p.set(fd, h)
 	case op == syntax.DplIn:
-		w.host.Read(w, sc, target)
+		w.reads(sc, target)
 		p.set(fd, handle{write: true})
 	default: // >&word is &>word
 		h := w.open(sc, p, target, false)
@@ -170,21 +172,39 @@ func (w *Walker) duplicate(sc *Scope, p *plumbing, op syntax.RedirOperator, targ
 
 // open returns the handle of a file that is written.
 func (w *Walker) open(sc *Scope, p *plumbing, target string, app bool) handle {
-	w.host.Write(w, sc, target)
+	w.writes(sc, target)
 	if n, ok := fdNumber(Clean(target, "")); ok {
 		h := p.get(sc, n)
 		if connection(h.path) {
-			w.host.Write(w, sc, h.path)
+			w.writes(sc, h.path)
 		}
 		return h
 	}
 	if target == "" || target == "/dev/null" {
 		return handle{write: true}
 	}
-	if !app {
+	_, made := sc.File(target)
+	guard := made && (sc.options.keeping || sc.shared.guarded)
+	if !app && !guard {
 		sc.Wrote(target, Stream{Known: true})
 	}
-	return handle{write: true, path: target, append: true}
+	return handle{write: true, path: target, append: app || !guard, guard: guard}
+}
+
+// writes tells the host of a path that is written, wherever it may be.
+func (w *Walker) writes(sc *Scope, path string) {
+	for _, other := range sc.worlds() {
+		w.host.Write(w, other, path)
+	}
+	w.host.Write(w, sc, path)
+}
+
+// reads tells the host of a path that is read.
+func (w *Walker) reads(sc *Scope, path string) {
+	for _, other := range sc.worlds() {
+		w.host.Read(w, other, path)
+	}
+	w.host.Read(w, sc, path)
 }
 
 // contentOf is content with the descriptors that the same statement opened.
@@ -198,11 +218,17 @@ func (w *Walker) contentOf(sc *Scope, p *plumbing, path string) Stream {
 // deliver writes what a statement printed to where its output goes, and
 // returns what is left for the statement around.
 func (sc *Scope) deliver(h handle, out Stream) Stream {
+	for _, p := range h.others {
+		sc.deliver(handle{path: p, append: h.append, guard: true}, out)
+	}
 	if h.path != "" {
 		if h.append {
 			if old, ok := sc.File(h.path); ok {
 				out = old.Content.then(out)
 			}
+		}
+		if old, ok := sc.File(h.path); ok && h.guard {
+			out = oneOf(old.Content, out)
 		}
 		sc.Wrote(h.path, out)
 	}

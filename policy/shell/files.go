@@ -9,11 +9,28 @@ import (
 // is only partly known may be any file that the line made and that ends the
 // same way.
 func (sc *Scope) File(name string) (File, bool) {
-	if len(sc.shared.files) == 0 {
+	if len(sc.disk.files) == 0 {
 		return File{}, false
 	}
+	f, ok := sc.fileHere(name)
+	if len(name) > 0 && name[0] != '/' {
+		for _, p := range sc.places {
+			g, found := sc.In(p).fileHere(name)
+			switch {
+			case found && ok && f.version != g.version:
+				f = File{Content: oneOf(f.Content, g.Content)}
+			case found && !ok:
+				f, ok = File{Content: oneOf(g.Content, Stream{File: name})}, true
+			}
+		}
+	}
+	return f, ok
+}
+
+// fileHere is File in the nearest of the working directories.
+func (sc *Scope) fileHere(name string) (File, bool) {
 	key := Clean(name, sc.cwd)
-	if f, ok := sc.shared.files[key]; ok {
+	if f, ok := sc.disk.files[key]; ok {
 		return f, true
 	}
 	if key == "" {
@@ -21,21 +38,21 @@ func (sc *Scope) File(name string) (File, bool) {
 	}
 	var found []string
 	if Known(key) {
-		for _, k := range sc.shared.vague {
+		for _, k := range sc.disk.vague {
 			if sameFile(k, key) {
 				found = append(found, k)
 			}
 		}
 		if sc.cwd != "" && !strings.HasPrefix(name, "/") {
-			if f, ok := sc.shared.files[Clean(name, "")]; ok && !strings.HasPrefix(sc.cwd, "/") {
+			if f, ok := sc.disk.files[Clean(name, "")]; ok && !strings.HasPrefix(sc.cwd, "/") {
 				return f, true
 			}
 		}
 	} else {
-		if len(sc.shared.files) > 256 {
+		if len(sc.disk.files) > 256 {
 			return File{}, true // too many to compare: it may be any of them
 		}
-		for k := range sc.shared.files {
+		for k := range sc.disk.files {
 			if !strings.HasPrefix(k, "/dev/fd/p") && sameFile(key, k) {
 				found = append(found, k)
 			}
@@ -47,7 +64,7 @@ func (sc *Scope) File(name string) (File, bool) {
 	slices.Sort(found)
 	content := Stream{Known: true}
 	for _, k := range found {
-		content = content.then(sc.shared.files[k].Content)
+		content = content.then(sc.disk.files[k].Content)
 	}
 	return File{Content: content}, true
 }
@@ -78,14 +95,29 @@ func (sc *Scope) Wrote(name string, content Stream) {
 		}
 		return
 	}
-	if p == "" || len(sc.shared.files) >= maxFields {
+	if p == "" {
 		return
 	}
-	if _, seen := sc.shared.files[p]; !seen && !Known(p) && len(sc.shared.vague) < 64 {
-		sc.shared.vague = append(sc.shared.vague, p)
+	if len(sc.disk.files) >= maxFields {
+		sc.shared.over = true
+		return
 	}
 	content.File, content.Inherit = "", false
-	sc.shared.files[p] = File{Content: content}
+	for _, place := range sc.places {
+		if q := Clean(name, place); q != p {
+			old, ok := sc.disk.files[q]
+			if !ok {
+				old = File{Content: Stream{File: q}}
+			}
+			sc.disk.put(q, sc.oneFile(old, File{Content: content}))
+		}
+	}
+	sc.shared.version++
+	f := File{Content: content, version: sc.shared.version, racing: sc.behind}
+	if old, ok := sc.disk.files[p]; ok && (old.racing || f.racing) {
+		f = sc.oneFile(old, f)
+	}
+	sc.disk.put(p, f)
 }
 
 // after notes what a program that copies bytes did, beyond what the host says.
@@ -118,9 +150,9 @@ func (w *Walker) after(sc *Scope, name string, c Call, out Stream) Stream {
 			return out
 		}
 		from, to := ops[len(ops)-2], ops[len(ops)-1]
-		if p := Clean(from, sc.cwd); ofImage(p) && Known(Name(p)) && len(sc.shared.programs) < 64 && !strings.HasSuffix(name, "split") {
-			sc.shared.programs[Clean(to, sc.cwd)] = p
-			sc.shared.programs[Clean(to+"/"+Name(p), sc.cwd)] = p
+		if p := Clean(from, sc.cwd); ofImage(p) && Known(Name(p)) && !strings.HasSuffix(name, "split") {
+			keep(sc, sc.shared.programs, Clean(to, sc.cwd), p)
+			keep(sc, sc.shared.programs, Clean(to+"/"+Name(p), sc.cwd), p)
 		}
 		in := w.content(sc.WithStdin(c.Stdin), from)
 		if from == "-" {
@@ -217,7 +249,7 @@ func (w *Walker) folded(sc *Scope, name string, c Call) (string, bool) {
 	case "pwd":
 		return directory(sc.cwd) + "\n", len(operands(args)) == 0
 	case "which", "type":
-		if n := len(args); n > 0 && Known(args[n-1]) && sc.funcs[args[n-1]] == nil && args[n-1] != "" && args[n-1][0] != '-' &&
+		if n := len(args); n > 0 && Known(args[n-1]) && len(sc.funcs[args[n-1]]) == 0 && args[n-1] != "" && args[n-1][0] != '-' &&
 			(name == "which" && n == 1 || n == 2 && strings.ToLower(args[0]) == "-p") {
 			return located(args[n-1]) + "\n", true
 		}

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -135,8 +136,8 @@ func (sc *Scope) paced(body []*syntax.Stmt, depth int) bool {
 				case "wait", "read", "break", "exit", "return", "inotifywait":
 					found = true
 				default:
-					if f, ok := sc.funcs[name]; ok && depth < 3 {
-						found = found || sc.paced([]*syntax.Stmt{f.body}, depth+1)
+					if list := sc.funcs[name]; len(list) > 0 && depth < 3 {
+						found = found || !slices.ContainsFunc(list, func(f *function) bool { return f == nil || !sc.paced([]*syntax.Stmt{f.body}, depth+1) })
 					}
 				}
 			}

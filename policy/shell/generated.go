@@ -103,7 +103,7 @@ func (w *Walker) generatedBy(sc *Scope, stmts []*syntax.Stmt) bool {
 		}
 		argv = append(argv, w.fields(sc, a)...)
 	}
-	if len(argv) == 0 || sc.funcs[argv[0]] != nil {
+	if len(argv) == 0 || len(sc.funcs[argv[0]]) > 0 {
 		return false
 	}
 	_, made := sc.File(argv[0])

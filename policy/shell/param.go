@@ -264,6 +264,10 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 		word := x.operand(e.Word, quoted)
 		if maybe || v == "" && (e.Op == syntax.DefaultUnsetOrNull || e.Op == syntax.AssignUnsetOrNull) {
 			if (e.Op == syntax.AssignUnset || e.Op == syntax.AssignUnsetOrNull) && syntax.ValidName(name) {
+				if len(x.sc.get(name)) > 1 {
+					x.w.maybe++ // in one of its states
+					defer func() { x.w.maybe-- }()
+				}
 				x.w.give(x.sc, name, word)
 			}
 			return word
@@ -271,6 +275,9 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 		return v
 	case syntax.ErrorUnset, syntax.ErrorUnsetOrNull:
 		x.word(e.Word)
+		if x.sc.frame.nested() {
+			x.sc.leave("exit", 1)
+		}
 		if maybe {
 			return string(HoleText)
 		}
@@ -320,6 +327,8 @@ func (x *expander) expansion(v, name string, e *syntax.Expansion, quoted bool, b
 // operand expands the word of a default value. Between double quotes, single
 // quotes in it are plain characters and what they hold is expanded.
 func (x *expander) operand(word *syntax.Word, quoted bool) string {
+	x.w.maybe++ // it may not be expanded at all
+	defer func() { x.w.maybe-- }()
 	if word == nil || !quoted {
 		return x.word(word)
 	}

@@ -81,7 +81,7 @@ func (w *Walker) choice(sc *Scope, c *syntax.BinaryCmd) bool {
 		return false
 	}
 	w.stmt(sc, front.X)
-	then, other := sc.Sub(), sc.Sub()
+	then, other := sc.branch(), sc.branch()
 	w.stmt(then, front.Y)
 	w.stmt(other, c.Y)
 	sc.join(then, other)
@@ -101,7 +101,7 @@ func sayings(sc *Scope, word *syntax.Word) []string {
 		return nil
 	}
 	sub, ok := parts[0].(*syntax.CmdSubst)
-	if !ok || len(sub.Stmts) != 1 || sc.funcs["echo"] != nil {
+	if !ok || len(sub.Stmts) != 1 || len(sc.funcs["echo"]) > 0 {
 		return nil
 	}
 	or, ok := plainly(sub.Stmts[0], syntax.OrStmt)

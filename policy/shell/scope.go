@@ -23,65 +23,77 @@ type variable struct {
 	lower   bool
 	upper   bool
 	export  bool
-	set     bool // assigned by the line itself
-	gone    bool // unset by the line
-}
-
-// File is what the line itself did to one file.
-type File struct {
-	Content Stream
+	set     bool     // assigned by the line itself
+	gone    bool     // unset by the line
+	fixed   bool     // read-only: an assignment fails
+	loose   bool     // the branches disagree on integer, lower and upper
+	refs    []string // what else an assignment may change, when the branches disagree
 }
 
 // Scope is the state of one shell at one point of the line: variables,
 // functions, working directory, positional parameters.
 type Scope struct {
-	login     map[string]variable // the login environment, shared and never written
-	vars      map[string]variable // what the line changed
-	funcs     map[string]*function
-	passed    map[string]*function // functions of the shell that started this one, perhaps exported
-	args      []string             // "$@"
-	arg0      string
-	cwd       string // absolute, or "" when not known
-	home      string
-	stdin     Stream
-	fds       map[string]handle // other open descriptors; never changed in place
-	kept      bool              // exec made its redirections last
-	oldcwd    string            // the directory before the last cd
-	dirs      []string          // the stack of pushd, nearest first
-	cdable    bool              // cd takes the name of a variable
-	exporting bool              // every variable that is assigned is exported
-	keyword   bool              // words that look like assignments are some, wherever they stand
-	via       []string
-	spread    bool        // inside a pipeline or in the background
-	running   []*function // outermost first
-	loops     int         // endless loops around
-	shared    *shared
+	login   map[string]variable    // the login environment, shared and never written
+	vars    map[string]variable    // what the line changed
+	funcs   map[string][]*function // every definition that is possible; see defined
+	passed  map[string][]*function // functions of the shell that started this one, perhaps exported
+	args    []string               // "$@"
+	arg0    string
+	cwd     string   // absolute, or "" when not known
+	places  []string // other directories that it may be, when the branches disagree
+	stayed  string   // where the shell is if the last cd failed
+	home    string
+	stdin   Stream
+	fds     map[string]handle // other open descriptors; never changed in place
+	kept    bool              // exec made its redirections last
+	oldcwd  string            // the directory before the last cd
+	dirs    []string          // the stack of pushd, nearest first
+	options settings
+	via     []string
+	spread  bool        // inside a pipeline or in the background
+	behind  bool        // in the background
+	running []*function // outermost first
+	loops   int         // endless loops around
+	frame   *frame      // the innermost construct that can be left
+	whole   *Scope      // of a branch: the shell that it is a branch of
+	pick    int         // which targets the links have that have several
+	disk    *disk
+	shared  *shared
 }
 
-// shared is what subshells see of each other.
+// shared is what subshells and branches see of each other. Nothing is taken
+// back: a link or an alias that a later one replaces is one of several.
 type shared struct {
-	files     map[string]File
-	links     map[string]string   // symbolic links that the line makes
-	vague     []string            // the keys of files that hold holes
+	links     map[string][]string // symbolic links that the line makes
 	ran       map[string]bool     // scripts that ran before the line wrote them, if it does
 	traps     []pending           // code that runs later
-	aliases   map[string][]string // every definition of an alias
+	aliases   map[string][]string
 	expanding map[string]bool     // aliases that are being expanded
-	programs  map[string]string   // copies that the line makes of programs of the image
+	programs  map[string][]string // copies that the line makes of programs of the image
+	functions []*function         // all that the line declares
+	bodies    map[*syntax.Stmt]*function
+	version   int  // counts what is written to files
+	work      int  // entries of tables copied and compared
+	changes   int  // counts what changes the state
+	guarded   bool // something changed what may be written: a file may stay as it is
+	over      bool // more than can be kept: the text cannot be judged
 }
 
-// pending is code that a trap runs at the end, in the scope as it is then.
+// pending is code that a trap runs later, in the scope as it is then.
 type pending struct {
 	sc   *Scope
 	code string
 	at   Span
+	last bool // at the end only
 }
 
 type function struct {
 	name   string
 	body   *syntax.Stmt
 	called bool
-	span   *Span // of the text around, for a body that came from nested code
+	home   *Scope // the shell that declares it
+	again  int    // calls inside itself
+	span   *Span  // of the text around, for a body that came from nested code
 }
 
 // Login is the environment of a fresh login shell of one account. It does not
@@ -116,9 +128,9 @@ func NewLogin(home, user string) *Login {
 // its working directory.
 func NewScope(l *Login) *Scope {
 	return &Scope{
-		login: l.vars, vars: map[string]variable{}, funcs: map[string]*function{}, arg0: "bash", home: l.home,
-		stdin: Stream{Inherit: true}, shared: &shared{files: map[string]File{}, links: map[string]string{}, ran: map[string]bool{},
-			aliases: map[string][]string{}, expanding: map[string]bool{}, programs: map[string]string{}},
+		login: l.vars, vars: map[string]variable{}, funcs: map[string][]*function{}, arg0: "bash", home: l.home,
+		stdin: Stream{Inherit: true}, disk: &disk{files: map[string]File{}}, shared: &shared{links: map[string][]string{}, ran: map[string]bool{},
+			aliases: map[string][]string{}, expanding: map[string]bool{}, programs: map[string][]string{}, bodies: map[*syntax.Stmt]*function{}},
 	}
 }
 
@@ -136,7 +148,14 @@ func (sc *Scope) lookup(name string) (variable, bool) {
 
 // unset removes a variable and reports whether there was one.
 func (sc *Scope) unset(name string) bool {
-	_, ok := sc.lookup(name)
+	v, ok := sc.lookup(name)
+	sc.shared.changes++
+	if v.fixed {
+		return ok
+	}
+	for _, t := range v.refs {
+		sc.vars[t] = either(sc.vars[t], variable{}, !sc.vars[t].gone, false)
+	}
 	sc.vars[name] = variable{gone: true}
 	return ok
 }
@@ -163,9 +182,28 @@ func (sc *Scope) Spread() bool { return sc.spread }
 func (sc *Scope) Linked(link, target string) {
 	l := Clean(link, sc.cwd)
 	t := Clean(target, path.Dir(l))
-	if l != "" && l != t && len(sc.shared.links) < 64 {
-		sc.shared.links[l] = t
+	if l != "" && l != t {
+		keep(sc, sc.shared.links, l, t)
 	}
+}
+
+// keep adds one of several values to a table of what the line makes.
+func keep(sc *Scope, table map[string][]string, key, value string) {
+	switch list := table[key]; {
+	case slices.Contains(list, value):
+	case len(list) >= maxPlaces || len(table) >= 1024:
+		sc.shared.over = true
+	default:
+		table[key] = append(list, value)
+	}
+}
+
+const maxJoined = 1 << 20 // entries of tables that branches copy and compare
+
+// spend counts what branches cost.
+func (s *shared) spend(n int) {
+	s.work += n
+	s.over = s.over || s.work > maxJoined
 }
 
 // Path returns the canonical form of a path value, followed through links that
@@ -187,21 +225,69 @@ func (sc *Scope) Path(p string) string {
 		if longest == "" {
 			break
 		}
-		clean = path.Clean(sc.shared.links[longest] + clean[len(longest):])
+		targets := sc.shared.links[longest]
+		if sc.pick < 0 {
+			break // as if there were no link
+		}
+		clean = path.Clean(targets[min(sc.pick, len(targets)-1)] + clean[len(longest):])
 	}
 	return clean
+}
+
+// worlds lists copies of the scope for what else relative paths and links may
+// mean, where it is not known which branch was taken.
+func (sc *Scope) worlds() []*Scope {
+	var out []*Scope
+	targets := 0
+	for _, t := range sc.shared.links {
+		targets = max(targets, len(t))
+	}
+	for _, p := range sc.places {
+		out = append(out, sc.In(p))
+	}
+	for pick := 1; pick <= targets; pick++ {
+		c := *sc
+		if c.pick = pick; pick == targets {
+			c.pick = -1 // no link at all
+		}
+		out = append(out, &c)
+	}
+	return out
 }
 
 // Sub returns a copy for a subshell or for a launcher: what happens in it
 // stays in it, files excepted.
 func (sc *Scope) Sub() *Scope {
+	c := sc.copy()
+	c.whole, c.frame = nil, &frame{kind: shellFrame}
+	return c
+}
+
+// branch returns a copy for what the shell may do or not: it is joined later.
+func (sc *Scope) branch() *Scope {
+	c := sc.copy()
+	c.disk = sc.disk.fork()
+	return c
+}
+
+func (sc *Scope) copy() *Scope {
+	sc.shared.spend(len(sc.vars) + len(sc.funcs))
 	c := *sc
 	c.vars = maps.Clone(sc.vars)
 	c.funcs = maps.Clone(sc.funcs)
 	c.args = slices.Clip(sc.args)
 	c.via = slices.Clip(sc.via)
 	c.running = slices.Clip(sc.running)
+	c.whole = sc.shell()
 	return &c
+}
+
+// shell is the shell that a branch belongs to.
+func (sc *Scope) shell() *Scope {
+	if sc.whole != nil {
+		return sc.whole
+	}
+	return sc
 }
 
 // Under returns a copy of the scope as seen by a program started by a
@@ -227,18 +313,21 @@ func (sc *Scope) Fresh(launcher, arg0 string, args []string) *Scope {
 	}
 	c.passed = maps.Clone(sc.passed)
 	if c.passed == nil {
-		c.passed = map[string]*function{}
+		c.passed = map[string][]*function{}
 	}
-	maps.Copy(c.passed, sc.funcs)
-	c.funcs = map[string]*function{}
-	c.arg0, c.args, c.exporting, c.keyword = arg0, args, false, false
+	for n, list := range sc.funcs {
+		c.passed[n] = added(c.passed[n], list...)
+	}
+	c.funcs = map[string][]*function{}
+	c.arg0, c.args, c.options = arg0, args, settings{}
+	c.whole, c.frame = nil, &frame{kind: shellFrame}
 	return c
 }
 
 // In returns a copy with another working directory ("" when not known).
 func (sc *Scope) In(dir string) *Scope {
 	c := *sc
-	c.cwd = dir
+	c.cwd, c.places = dir, nil
 	return &c
 }
 
@@ -311,12 +400,16 @@ func (sc *Scope) assigned(name string) bool {
 }
 
 func (sc *Scope) setValues(name string, values []string) {
+	sc.shared.changes++
 	name = sc.resolve(name)
-	v, _ := sc.lookup(name)
+	v, had := sc.lookup(name)
 	out := make([]string, 0, len(values))
 	for _, x := range values {
 		if len(x) > maxValue {
 			x = string(HoleText)
+		}
+		if v.loose {
+			out = append(out, x)
 		}
 		switch {
 		case v.lower:
@@ -326,8 +419,27 @@ func (sc *Scope) setValues(name string, values []string) {
 		}
 		out = append(out, x)
 	}
-	v.values, v.isList, v.list, v.set = out, false, nil, true
-	sc.vars[name] = v
+	if len(out) > len(values) {
+		out = union(nil, out)
+	}
+	sc.through(v, out)
+	w := v
+	w.values, w.isList, w.list, w.set, w.gone = out, false, nil, true, false
+	if v.fixed {
+		w = either(v, w, had, true) // the assignment fails, unless a branch says otherwise
+	}
+	sc.vars[name] = w
+}
+
+// through assigns to the variables that a name may refer to.
+func (sc *Scope) through(v variable, values []string) {
+	for _, t := range v.refs {
+		if old, had := sc.lookup(t); t != "" && len(old.refs) == 0 {
+			b := old
+			b.values, b.isList, b.list, b.set, b.gone = values, false, nil, true, false
+			sc.vars[t] = either(old, b, had, true)
+		}
+	}
 }
 
 func (sc *Scope) set(name, value string) { sc.setValues(name, []string{value}) }
@@ -342,111 +454,16 @@ func (sc *Scope) Set(name, value string) {
 
 func (sc *Scope) setList(name string, list []string, keys ...string) {
 	name = sc.resolve(name)
+	sc.shared.changes++
 	v := sc.vars[name]
 	if len(list) > maxFields {
 		list = []string{string(HoleFields)}
 	}
-	v.list, v.keys, v.isList, v.values, v.set, v.gone = list, keys, true, nil, true, false
-	sc.vars[name] = v
-}
-
-// join replaces the state by one in which every branch may have happened.
-func (sc *Scope) join(branches ...*Scope) {
-	if len(branches) == 0 {
-		return
+	sc.through(v, []string{string(HoleFields)})
+	u := v
+	u.list, u.keys, u.isList, u.values, u.set, u.gone = list, keys, true, nil, true, false
+	if v.fixed {
+		u = either(v, u, true, true)
 	}
-	first := branches[0]
-	merged := maps.Clone(first.vars)
-	cwd := first.cwd
-	args := first.args
-	for _, b := range branches[1:] {
-		for n := range b.vars {
-			if _, ok := merged[n]; !ok {
-				merged[n] = either(first.login[n], b.vars[n], known(first.login, n), !b.vars[n].gone)
-			}
-		}
-		for n, m := range merged {
-			v, ok := b.lookup(n)
-			merged[n] = either(m, v, !m.gone, ok)
-		}
-		for n, f := range b.funcs {
-			first.funcs[n] = f
-		}
-		// Nearer to the root is worse, and nothing known is best.
-		if b.cwd != cwd && (strings.HasPrefix(b.cwd, "/") && (!strings.HasPrefix(cwd, "/") || len(b.cwd) < len(cwd))) {
-			cwd = b.cwd
-		}
-		if !slices.Equal(b.args, args) {
-			args = []string{string(HoleFields)}
-		}
-	}
-	sc.plugged(branches)
-	sc.vars, sc.funcs, sc.cwd, sc.args = merged, first.funcs, cwd, args
-}
-
-// plugged joins the descriptors: any branch may have opened one for good.
-func (sc *Scope) plugged(branches []*Scope) {
-	fds := map[string]handle{}
-	stdin := branches[0].stdin
-	for _, b := range branches {
-		maps.Copy(fds, b.fds)
-		sc.cdable = sc.cdable || b.cdable
-		sc.exporting = sc.exporting || b.exporting
-		sc.keyword = sc.keyword || b.keyword
-		switch same := b.stdin.Known == stdin.Known && b.stdin.Text == stdin.Text && b.stdin.File == stdin.File && b.stdin.Inherit == stdin.Inherit; {
-		case same:
-		case stdin.Inherit:
-			stdin = b.stdin
-		case !b.stdin.Inherit:
-			stdin = Stream{}
-		}
-	}
-	if len(fds) > 0 {
-		sc.fds = fds
-	}
-	sc.stdin = stdin
-	sc.oldcwd = branches[len(branches)-1].oldcwd
-	sc.dirs = branches[len(branches)-1].dirs
-}
-
-func known(vars map[string]variable, name string) bool { _, ok := vars[name]; return ok }
-
-// either is a variable that has one of two states.
-func either(a, b variable, hasA, hasB bool) variable {
-	switch {
-	case !hasA && !hasB:
-		return variable{gone: true}
-	case hasA && hasB && same(a, b):
-		return a
-	case hasA && hasB && (a.isList || b.isList || a.isRef || b.isRef):
-		return variable{values: []string{string(HoleFields)}, set: true, export: a.export || b.export}
-	case hasA && hasB:
-		a.values = union(a.values, b.values)
-		a.set, a.export = a.set || b.set, a.export || b.export
-		return a
-	case hasB:
-		a = b
-	}
-	if a.isList || a.isRef {
-		return a
-	}
-	a.values = union(a.values, []string{string(HoleMaybe)})
-	return a
-}
-
-func same(a, b variable) bool {
-	return a.isList == b.isList && a.isRef == b.isRef && a.ref == b.ref && slices.Equal(a.values, b.values) && slices.Equal(a.list, b.list)
-}
-
-func union(a, b []string) []string {
-	out := slices.Clone(a)
-	for _, x := range b {
-		if !slices.Contains(out, x) {
-			out = append(out, x)
-		}
-	}
-	if len(out) > 8 {
-		return []string{string(HoleFields)}
-	}
-	return out
+	sc.vars[name] = u
 }

@@ -9,9 +9,16 @@ func (w *Walker) sourceFile(sc *Scope, c Call, args []string) Stream {
 		return Stream{Known: true}
 	}
 	saved := sc.args
+	f := sc.enter(functionFrame) // return ends the file
+	defer func() {
+		sc.frame = f.outer
+		sc.also(f.out)
+		if len(args) > 1 {
+			sc.args = saved
+		}
+	}()
 	if len(args) > 1 {
 		sc.args = args[1:]
-		defer func() { sc.args = saved }()
 	}
 	s := w.content(sc, args[0])
 	if !s.Known {
@@ -24,6 +31,15 @@ func (w *Walker) sourceFile(sc *Scope, c Call, args []string) Stream {
 // walked, a local file is a program like any other, the rest is opaque.
 func (w *Walker) Run(sc *Scope, s Stream, at Span) Stream {
 	switch {
+	case len(s.Either) > 0:
+		var branches []*Scope
+		for _, one := range s.Either {
+			b := sc.branch()
+			w.Run(b, one, at)
+			branches = append(branches, b)
+		}
+		sc.join(branches...)
+		return Stream{Fetched: s.Fetched, Decoded: s.Decoded}
 	case s.Fetched:
 		w.report(sc, FactFetched, s.File, at)
 	case s.Known:

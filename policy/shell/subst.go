@@ -16,16 +16,18 @@ func (x *expander) subst(n syntax.Node, stmts []*syntax.Stmt) string {
 			return string(HoleText)
 		}
 		x.w.depth++
-		at := x.w.at
+		at, maybe := x.w.at, x.w.maybe
+		x.w.maybe = 0 // inside, all follows in order
 		sub := x.sc.Sub()
 		sub.stdin = Stream{Inherit: true}
 		sub.piped()
-		s = x.w.stmts(sub, stmts)
+		sub.options.failing = false // as the shell does
+		s = sub.closed(x.w.stmts(sub, stmts))
 		s.Script = s.Script || x.w.generatedBy(sub, stmts)
 		if len(stmts) == 1 && stmts[0].Cmd == nil && len(stmts[0].Redirs) == 1 && stmts[0].Redirs[0].Op == syntax.RdrIn {
 			s = x.w.content(x.sc, x.w.word(x.sc, stmts[0].Redirs[0].Word)) // $(<file)
 		}
-		x.w.at = at
+		x.w.at, x.w.maybe = at, maybe
 		x.w.depth--
 		if x.outputs == nil {
 			x.outputs = map[syntax.Node]Stream{}
@@ -63,13 +65,14 @@ func (x *expander) process(p *syntax.ProcSubst) string {
 		sub.stdin = Stream{Inherit: true}
 	}
 	at := x.w.at
-	s := x.w.stmts(sub, p.Stmts)
+	s := sub.closed(x.w.stmts(sub, p.Stmts))
 	s.Script = x.w.generatedBy(sub, p.Stmts)
 	x.w.at = at
 	path := fmt.Sprintf("/dev/fd/p%d", x.w.steps)
 	if !s.Known && !s.Fetched && !s.Decoded && !s.Script {
 		s = Stream{Listing: s.Listing} // opaque when run
 	}
-	x.sc.shared.files[path] = File{Content: s}
+	x.sc.shared.version++
+	x.sc.disk.put(path, File{Content: s, version: x.sc.shared.version})
 	return path
 }

@@ -18,18 +18,22 @@ const (
 // Walker walks one text. It is not for concurrent use and is thrown away
 // after one text.
 type Walker struct {
-	host   Host
-	steps  int
-	bytes  int // of nested code parsed
-	work   int // characters that patterns and expressions were tried on
-	depth  int
-	nest   int   // depth of the syntax tree
-	base   *Span // set while nested code is walked: where the outer text has it
-	done   bool  // a limit was reached: nothing is walked any more
-	at     Span  // the statement being walked
-	lazy   bool  // inside a function nobody calls
-	saying bool  // see Says
-	bang   bool  // some text holds the character that history expansion looks for
+	host    Host
+	steps   int
+	bytes   int // of nested code parsed
+	work    int // characters that patterns and expressions were tried on
+	depth   int
+	nest    int      // depth of the syntax tree
+	base    *Span    // set while nested code is walked: where the outer text has it
+	done    bool     // a limit was reached: nothing is walked any more
+	fixing  []string // variables that a declaration makes read-only
+	seen    int      // the changes that the traps were judged after
+	maybe   int      // what is expanded may not be: an assignment in it may not happen
+	trapped int      // the code of a trap is being walked
+	at      Span     // the statement being walked
+	lazy    bool     // inside a function nobody calls
+	saying  bool     // see Says
+	bang    bool     // some text holds the character that history expansion looks for
 }
 
 // NewWalker returns a walker that reports to the host.
@@ -45,22 +49,27 @@ func (w *Walker) Walk(sc *Scope, src string) {
 	w.parse(sc, src)
 	w.later(sc)
 	w.dormant(sc)
+	if sc.shared.over {
+		w.limit(sc, Span{0, len(src)})
+	}
 }
 
 // later walks what runs after the text was read: traps, with the state that
 // the text leaves, and scripts that something in the background may have run
 // after the line wrote them.
 func (w *Walker) later(sc *Scope) {
+	w.trapped++
 	for _, p := range sc.shared.traps {
 		w.Source(p.sc.Sub(), p.code, p.at)
 	}
+	w.trapped--
 	var names []string
 	for n := range sc.shared.ran {
 		names = append(names, n)
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		if f, ok := sc.shared.files[n]; ok && f.Content.said() != "" {
+		if f, ok := sc.disk.files[n]; ok && f.Content.said() != "" {
 			w.Source(sc.Sub(), f.Content.said(), Span{})
 		}
 	}
@@ -101,7 +110,7 @@ func (w *Walker) Source(sc *Scope, code string, at Span) Stream {
 	w.depth++
 	base := w.base
 	w.base = &at
-	out := w.parse(sc, code)
+	out := sc.closed(w.parse(sc, code))
 	w.base = base
 	w.depth--
 	return out
@@ -124,6 +133,9 @@ func (w *Walker) parse(sc *Scope, src string) Stream {
 	if len(file.Stmts) == 0 {
 		w.report(sc, FactAssign, "", w.here()) // nothing but blanks and comments
 	}
+	f := sc.enter(lineFrame)
+	f.level = w.nest
+	defer func() { sc.frame = f.outer }()
 	return w.stmts(sc, file.Stmts)
 }
 
@@ -154,22 +166,24 @@ func tooDeep(src string) bool {
 	return keyword > 3000
 }
 
-// dormant walks the functions that nothing called.
+// dormant walks the functions that nothing called, those that a later one
+// replaced included.
 func (w *Walker) dormant(sc *Scope) {
 	for range 4 {
-		var names []string
-		for n, f := range sc.funcs {
+		var list []*function
+		for _, f := range sc.shared.functions {
 			if !f.called {
-				names = append(names, n)
+				list = append(list, f)
 			}
 		}
-		if len(names) == 0 {
+		if len(list) == 0 {
 			return
 		}
-		slices.Sort(names)
 		w.lazy = true
-		for _, n := range names {
-			w.function(sc.Sub(), sc.funcs[n], []string{string(HoleFields)}, Span{})
+		for _, f := range list {
+			if !f.called {
+				w.function(f.home.Sub(), f, []string{string(HoleFields)}, Span{})
+			}
 		}
 		w.lazy = false
 	}
@@ -219,7 +233,15 @@ func (w *Walker) span(n syntax.Node) Span {
 func (w *Walker) stmts(sc *Scope, list []*syntax.Stmt) Stream {
 	out := Stream{Known: true}
 	for _, st := range list {
-		out = out.then(w.stmt(sc, st))
+		gone := sc.frame != nil && sc.frame.left
+		more := w.stmt(sc, st)
+		if out = out.then(more); gone && out.Known && more.Text != "" {
+			out.Known, out.Text, out.Said = false, "", out.Text // what is printed may end before
+		}
+		if f := sc.frame; f != nil && f.kind == lineFrame && f.level == w.nest && f.out != nil {
+			sc.also(f.out) // an error has ended the line
+			f.out = nil
+		}
 		if w.done {
 			return Stream{}
 		}
@@ -270,29 +292,75 @@ func (w *Walker) stmt(sc *Scope, st *syntax.Stmt) Stream {
 	if w.done {
 		return Stream{}
 	}
+	if sc.shared.over {
+		w.limit(sc, w.span(st))
+		return Stream{}
+	}
 	w.at = w.span(st)
-	run := sc
-	if st.Background || st.Coprocess || st.Disown {
-		run = sc.Sub()
-		run.spread = true
-		if sc.loops > 0 {
-			w.report(sc, FactForkBomb, "background jobs without an end", w.span(st))
-		}
+	sc.cut()
+	w.interrupt(sc)
+	defer w.interrupt(sc)
+	if sc.options.failing {
+		defer sc.leave("", 1)
 	}
+	if !st.Background && !st.Coprocess && !st.Disown {
+		return w.connect(sc, st)
+	}
+	if sc.loops > 0 {
+		w.report(sc, FactForkBomb, "background jobs without an end", w.span(st))
+	}
+	run := sc.Sub()
+	run.spread, run.behind = true, true
+	run.disk = sc.disk.fork()
+	out := run.closed(w.connect(run, st))
+	sc.written([]*Scope{sc, run}) // now or later
+	return out
+}
+
+// connect runs a statement with its redirections.
+func (w *Walker) connect(sc *Scope, st *syntax.Stmt) Stream {
 	if len(st.Redirs) > 0 {
-		return w.redirected(run, st)
+		return w.redirected(sc, st)
 	}
-	if h, ok := run.fds["1"]; ok {
+	if h, ok := sc.fds["1"]; ok {
 		// An earlier exec sent the output of all that follows to a file.
-		run.piped()
-		out := w.bare(run, st)
-		if _, again := run.fds["1"]; !again {
-			run.fds = maps.Clone(run.fds)
-			run.fds["1"] = h
+		sc.piped()
+		out := w.bare(sc, st)
+		sc.fds = maps.Clone(sc.fds)
+		if sc.fds == nil {
+			sc.fds = map[string]handle{}
 		}
-		return run.deliver(h, out)
+		next := h
+		if later, again := sc.fds["1"]; again {
+			next = h.or(later) // some exec inside, if it ran
+		}
+		sc.fds["1"] = next
+		return sc.deliver(h, out)
 	}
-	return w.bare(run, st)
+	return w.bare(sc, st)
+}
+
+// interrupt judges the traps of the line after the state has changed: they may
+// run in any state, and what they change holds for what follows.
+func (w *Walker) interrupt(sc *Scope) {
+	if len(sc.shared.traps) == 0 || w.trapped > 0 || w.done || w.seen == sc.shared.changes {
+		return
+	}
+	w.trapped++
+	at := w.at
+	for _, p := range sc.shared.traps {
+		b := sc.branch()
+		if p.last {
+			b = sc.Sub()
+		}
+		w.Source(b, p.code, p.at)
+		if !p.last {
+			sc.also(b)
+		}
+	}
+	w.at = at
+	w.trapped--
+	w.seen = sc.shared.changes
 }
 
 // bare runs a statement without its redirections.
@@ -320,6 +388,8 @@ func (w *Walker) redirected(sc *Scope, st *syntax.Stmt) Stream {
 		sc.stdin = p.stdin
 	}
 	h, away := p.fds["1"]
+	before, changes := sc.branch(), sc.shared.changes
+	before.stdin, before.fds = stdin, fds
 	sc.fds, sc.kept = p.fds, false
 	sc.piped()
 	out := w.bare(sc, st)
@@ -328,6 +398,9 @@ func (w *Walker) redirected(sc *Scope, st *syntax.Stmt) Stream {
 		return Stream{Known: true}
 	}
 	sc.stdin, sc.fds, sc.kept = stdin, fds, kept
+	if sc.shared.changes != changes && slices.ContainsFunc(st.Redirs, fallible) {
+		sc.also(before) // nothing was run
+	}
 	if !away {
 		return out
 	}
@@ -335,6 +408,20 @@ func (w *Walker) redirected(sc *Scope, st *syntax.Stmt) Stream {
 		return rest
 	}
 	return out
+}
+
+// fallible reports whether a redirection may fail, so that the command does not
+// run: one of a file, or of a descriptor that may be closed.
+func fallible(r *syntax.Redirect) bool {
+	switch r.Op {
+	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return false
+	}
+	switch lit := r.Word.Lit(); lit {
+	case "/dev/null", "1", "2", "-", "/dev/stdout", "/dev/stderr":
+		return false
+	}
+	return true
 }
 
 func (w *Walker) command(sc *Scope, cmd syntax.Command) Stream {
@@ -352,7 +439,8 @@ func (w *Walker) command(sc *Scope, cmd syntax.Command) Stream {
 	case *syntax.Block:
 		return w.stmts(sc, c.Stmts)
 	case *syntax.Subshell:
-		return w.stmts(sc.Sub(), c.Stmts)
+		sub := sc.Sub()
+		return sub.closed(w.stmts(sub, c.Stmts))
 	case *syntax.BinaryCmd:
 		return w.binary(sc, c)
 	case *syntax.FuncDecl:
@@ -388,7 +476,9 @@ func (w *Walker) command(sc *Scope, cmd syntax.Command) Stream {
 		sub.spread = true
 		sub.stdin = Stream{} // whatever is written to it later
 		sub.piped()
-		w.stmt(sub, c.Stmt)
+		sub.behind, sub.disk = true, sc.disk.fork()
+		sub.closed(w.stmt(sub, c.Stmt))
+		sc.written([]*Scope{sc, sub})
 		return Stream{Known: true}
 	default:
 		w.report(sc, FactParse, "a construct that is not known here", w.span(cmd))
@@ -452,36 +542,14 @@ func (w *Walker) declare(sc *Scope, c *syntax.FuncDecl) {
 		return
 	}
 	w.report(sc, FactAssign, "", w.span(c))
-	f := &function{name: c.Name.Value, body: c.Body, span: w.base}
-	sc.funcs[c.Name.Value] = f
-}
-
-// function walks the body of a function with the given arguments.
-func (w *Walker) function(sc *Scope, f *function, args []string, at Span) Stream {
-	f.called = true
-	for _, r := range sc.running {
-		if r == f {
-			if sc.spread || spawns(f.body) && !sc.paced([]*syntax.Stmt{f.body}, 3) {
-				w.report(sc, FactForkBomb, f.name, at)
-			}
-			return Stream{}
-		}
+	f := sc.shared.bodies[c.Body]
+	if f == nil {
+		f = &function{name: c.Name.Value, body: c.Body, span: w.base, home: sc.shell()}
+		sc.shared.bodies[c.Body] = f
+		sc.shared.functions = append(sc.shared.functions, f)
 	}
-	if w.depth >= maxDepth {
-		w.limit(sc, at)
-		return Stream{}
-	}
-	w.depth++
-	saved, running, base := sc.args, sc.running, w.base
-	sc.args = args
-	sc.running = append(running[:len(running):len(running)], f)
-	if f.span != nil {
-		w.base = f.span
-	}
-	out := w.stmt(sc, f.body)
-	sc.args, sc.running, w.base = saved, running, base
-	w.depth--
-	return out
+	sc.funcs[c.Name.Value] = []*function{f}
+	sc.shared.changes++
 }
 
 // Here is where the statement being walked is in the judged text.
