@@ -169,8 +169,8 @@ func TestNoSnapshotUnderACommand(t *testing.T) {
 				if several {
 					x = l.begin(orchestrator.BeginSpec{Boundary: "disk"})
 					exec(t, x, put("two", "/workspace/a"))
-					delete(w.hooks, "command")
 					wg.Wait()
+					delete(w.hooks, "command")
 					if got := w.find(w.parent).files["/workspace/a"]; saved != nil || got != "two" {
 						t.Errorf("the savepoint that was asked for meanwhile holds %q, %v", got, saved)
 					}
@@ -241,7 +241,7 @@ func TestGuestHangsInItsSnapshot(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld()
 				l := seen(t, w, nil)
-				at := map[bool]string{true: "create", false: "create wait"}[b == "workspace"]
+				at := created(b)
 				w.hooks[at] = func(context.Context) error { delete(w.hooks, at); w.dead = true; return nil }
 				if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: b}); err == nil || o.State != orchestrator.StateRolledBack {
 					t.Errorf("got %s (%s), %v", o.State, o.Reason, err)

@@ -15,7 +15,7 @@ import (
 // the snapshot took too long to wait for. Nothing ran; the guest is restarted.
 func TestGuestHangsUnnoticed(t *testing.T) {
 	for _, b := range boundaries {
-		at := map[bool]string{true: "create", false: "create wait"}[b == "workspace"]
+		at := created(b)
 		t.Run(string(b)+" death", func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld()
@@ -52,7 +52,7 @@ func TestGuestHangsAndJournalIsFull(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld()
 				l := seen(t, w, nil)
-				at := map[bool]string{true: "create", false: "create wait"}[b == "workspace"]
+				at := created(b)
 				full := false
 				w.hooks[at] = func(context.Context) error { delete(w.hooks, at); w.dead, full = true, true; return nil }
 				l.p.plan = func(_ int, name string, after bool) error {
@@ -131,12 +131,19 @@ func TestLockOfAnotherIsWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld()
 		l := boot(t, w)
+		var until time.Time
 		w.hooks["command"] = func(context.Context) error {
-			w.lock = "backup"
-			time.AfterFunc(3*time.Minute, func() { w.lock = "" })
+			w.lock, until = "backup", time.Now().Add(3*time.Minute)
 			return nil
 		}
-		if o, err := l.run(orchestrator.Spec{Command: damage, Boundary: "disk"}); err != nil || o.State != orchestrator.StateRolledBack {
+		w.hooks["rollback"] = func(context.Context) error {
+			if w.lock == "backup" && time.Now().After(until) {
+				w.lock = ""
+			}
+			return nil
+		}
+		o, err := l.run(orchestrator.Spec{Command: damage, Boundary: "disk"})
+		if err != nil || o.State != orchestrator.StateRolledBack || !time.Now().After(until) {
 			t.Errorf("%s (%s), %v", o.State, o.Reason, err)
 		}
 		files(t, w, before())

@@ -82,14 +82,9 @@ func TestUnnamedTaskIsTakenOnce(t *testing.T) {
 				w := newWorld()
 				l := boot(t, w)
 				ctx := context.Background()
-				x, err := l.e.Begin(ctx, orchestrator.BeginSpec{Sandbox: w.box, Boundary: b})
-				if err != nil {
-					t.Fatal(err)
-				}
+				x := l.begin(orchestrator.BeginSpec{Boundary: b})
 				time.Sleep(3 * time.Second) // the cluster counts in seconds
-				if _, err := x.Exec(ctx, orchestrator.StepSpec{Command: overwrite}); err != nil {
-					t.Fatal(err)
-				}
+				exec(t, x, overwrite)
 				l.p.plan = func(_ int, name string, after bool) error {
 					if name == "rollback" && after {
 						return errCrash
@@ -336,16 +331,9 @@ func TestLostReturnUndoesTheWhole(t *testing.T) {
 				w := newWorld()
 				l := boot(t, w)
 				ctx := context.Background()
-				x, err := l.e.Begin(ctx, orchestrator.BeginSpec{Sandbox: w.box, Boundary: b})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := x.Savepoint(ctx, "s1", ""); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := x.Exec(ctx, orchestrator.StepSpec{Command: overwrite}); err != nil {
-					t.Fatal(err)
-				}
+				x := l.begin(orchestrator.BeginSpec{Boundary: b})
+				save(t, x, "s1", "")
+				exec(t, x, overwrite)
 				w.loses("rollback")
 				o, err := x.RollbackTo(ctx, "s1")
 				if !errors.Is(err, orchestrator.ErrUnknownOutcome) || o.State != orchestrator.StateRolledBack || !strings.Contains(o.Reason, "may still arrive") {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"savepoint/orchestrator"
@@ -182,6 +183,24 @@ func (w *world) find(name orchestrator.SnapshotName) *snap {
 		}
 	}
 	return nil
+}
+
+// created is the call at which a boundary's snapshot is there.
+func created(b orchestrator.Boundary) string {
+	if b == orchestrator.BoundaryWorkspace { // it has no tasks
+		return "create"
+	}
+	return "create wait"
+}
+
+// watchClock wants every command, a validation too, to find the right time.
+func (w *world) watchClock(t testing.TB) {
+	w.hooks["command"] = func(context.Context) error {
+		if w.skew.Abs() > time.Second {
+			t.Errorf("a command runs with a clock %s off", w.skew)
+		}
+		return nil
+	}
 }
 
 // proc is one process: an engine's ports on the world. It can die at any call
