@@ -45,6 +45,13 @@ func (t *tx) askFacts(ctx context.Context) (GuestFacts, error) {
 	return ask(ctx, t, func(ctx context.Context) (GuestFacts, error) { return t.e.c.Guest.Inspect(ctx, t.view.Sandbox) })
 }
 
+// factsNow asks a guest that should be up: it gets no time to boot.
+func (t *tx) factsNow(ctx context.Context) (GuestFacts, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
+	defer cancel()
+	return t.askFacts(ctx)
+}
+
 // askHealth asks the guest how it is.
 func (t *tx) askHealth(ctx context.Context, x Examiner) (GuestHealth, error) {
 	return ask(ctx, t, func(ctx context.Context) (GuestHealth, error) { return x.Health(ctx, t.view.Sandbox) })

@@ -71,8 +71,7 @@ func (t *tx) healthy(ctx context.Context) *bad {
 	defer cancel()
 	x := t.examiner()
 	if x == nil {
-		_, b := t.same(ctx)
-		return b
+		return t.same(ctx)
 	}
 	h, err := t.askHealth(ctx, x)
 	if err != nil {
@@ -107,14 +106,12 @@ func (t *tx) healthy(ctx context.Context) *bad {
 }
 
 // same asks the guest only whether it is still ours and the same.
-func (t *tx) same(ctx context.Context) (GuestFacts, *bad) {
-	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
-	defer cancel()
-	facts, err := t.askFacts(ctx)
+func (t *tx) same(ctx context.Context) *bad {
+	facts, err := t.factsNow(ctx)
 	if err != nil {
-		return facts, &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
+		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}
-	return facts, t.still(facts)
+	return t.still(facts)
 }
 
 // still compares what a guest can only have from us. A marker or boot id that

@@ -315,11 +315,9 @@ func (t *tx) commitWhole(ctx context.Context) (Outcome, error) {
 	t.order(t.plain())
 	t.slept()
 	if !t.seen { // whether the guest may be kept is for the health check
-		actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
-		if facts, err := t.askFacts(actx); err == nil && t.still(facts) == nil {
-			_ = t.wake(actx, facts)
+		if facts, err := t.factsNow(ctx); err == nil && t.still(facts) == nil {
+			_ = t.wake(ctx, facts)
 		}
-		cancel()
 	}
 	list := t.whole
 	if list == nil { // taken up: the record has them

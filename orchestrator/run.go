@@ -270,17 +270,14 @@ func (t *tx) giveUpBegun(ctx context.Context, what string, cause error) (Outcome
 	if interrupted {
 		reason = "interrupted before anything ran"
 	}
-	end := t.release
 	var hung *hungError
-	if errors.As(cause, &hung) {
-		if err := t.append(ctx); err != nil { // the snapshot: without its record nothing proves a restore
-			return t.outcome(), errors.Join(cause, err)
-		}
-		end = func(ctx context.Context, reason string, interrupted bool) error {
-			return t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
-		}
+	var err error
+	if !errors.As(cause, &hung) {
+		err = t.release(ctx, reason, interrupted)
+	} else if err = t.append(ctx); err == nil { // the snapshot: without its record nothing proves a restore
+		err = t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
 	}
-	if err := end(ctx, reason, interrupted); err != nil {
+	if err != nil {
 		return t.outcome(), errors.Join(cause, err)
 	}
 	if interrupted {

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -45,29 +44,12 @@ func (t *tx) endRollBack(ctx context.Context) error {
 func (t *tx) disarm(ctx context.Context) error {
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
 	defer cancel()
-	var h hopes
-	for pause := newPause(); ; {
-		err := t.dropAll(ctx)
-		if err == nil {
-			err = t.runsAgain(ctx)
+	return t.insist(ctx, "rollback", "an order to restore may still arrive", func() error {
+		if err := t.dropAll(ctx); err != nil {
+			return err
 		}
-		var unwritten *JournalError
-		switch c := class(err); {
-		case err == nil:
-			return nil
-		case errors.As(err, &unwritten):
-			return err // open: recovery goes on from what is on disk
-		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
-			return t.impossible("rollback", err)
-		}
-		if serr := h.lost(ctx, t, "looked at the guest", err); serr != nil {
-			return serr
-		}
-		t.progress(StepRollback, "an order to restore may still arrive", err)
-		if t.e.c.Wait(ctx, pause.next()) != nil {
-			return t.outOfTime(ctx, err)
-		}
-	}
+		return t.runsAgain(ctx)
+	})
 }
 
 func (t *tx) dropAll(ctx context.Context) error {

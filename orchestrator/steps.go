@@ -120,9 +120,7 @@ func (t *tx) look(ctx context.Context) (out Outcome, gone bool, err error) {
 	if t.seen {
 		return Outcome{}, false, nil
 	}
-	actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
-	facts, err := t.askFacts(actx)
-	cancel()
+	facts, err := t.factsNow(ctx)
 	why := ""
 	switch {
 	case err == nil:
@@ -152,6 +150,8 @@ func (t *tx) wake(ctx context.Context, facts GuestFacts) error {
 	if skew, doubt := skewOf(facts, t.e.c.Now()); skew.Abs() <= t.e.c.Guards.MaxSkew+doubt {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
+	defer cancel()
 	if err := t.e.c.Guest.SetClock(ctx, t.view.Sandbox, t.e.c.Now()); err != nil {
 		return fmt.Errorf("set its clock: %w", err)
 	}

@@ -99,6 +99,31 @@ func needsUnlock(sb Sandbox, lock string) error {
 	}
 }
 
+// insist repeats an undoing until it succeeds, is impossible, needs an operator,
+// or the deadline ends. event is what a progress line says of a failure.
+func (t *tx) insist(ctx context.Context, what, event string, do func() error) error {
+	var h hopes
+	for pause := newPause(); ; {
+		err := do()
+		var unwritten *JournalError
+		switch c := class(err); {
+		case err == nil:
+			return nil
+		case errors.As(err, &unwritten):
+			return err // open: recovery goes on from what is on disk
+		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
+			return t.impossible(what, err)
+		}
+		if serr := h.lost(ctx, t, "looked at the guest", err); serr != nil {
+			return serr
+		}
+		t.progress(StepRollback, event, err)
+		if t.e.c.Wait(ctx, pause.next()) != nil {
+			return t.outOfTime(ctx, err)
+		}
+	}
+}
+
 // hopes bounds how often something is tried that only time or an operator can
 // mend. The zero value is ready to use.
 type hopes struct{ unproved, locked int }

@@ -250,34 +250,16 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 // reports whether it is sure that none is left or will appear; if not, the
 // collector looks again later.
 func (t *tx) dropUnused(ctx context.Context) (sure bool, err error) {
-	var h hopes
-	for pause := newPause(); ; {
-		sure, err = true, nil
+	err = t.insist(ctx, "drop", "waiting to try again", func() (err error) {
+		sure = true
 		if t.created && len(t.view.Points) > 0 {
-			sure, err = t.dropOnce(ctx)
+			if sure, err = t.dropOnce(ctx); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			err = t.relight(ctx)
-		}
-		if err == nil {
-			return sure, nil
-		}
-		var unwritten *JournalError
-		if errors.As(err, &unwritten) {
-			return false, err // open: recovery goes on from what is on disk
-		}
-		switch c := class(err); {
-		case permanent(err), errors.Is(c, ErrNotFound), errors.Is(c, ErrExists), errors.Is(c, ErrDenied):
-			return false, t.impossible("drop", err)
-		}
-		if serr := h.lost(ctx, t, "looked at the guest", err); serr != nil {
-			return false, serr
-		}
-		t.progress(StepRollback, "waiting to try again", err)
-		if t.e.c.Wait(ctx, pause.next()) != nil {
-			return false, t.outOfTime(ctx, err)
-		}
-	}
+		return t.relight(ctx)
+	})
+	return sure && err == nil, err
 }
 
 // relight starts a VM that ran at begin and is off now, and restarts one, once,
@@ -297,9 +279,7 @@ func (t *tx) relight(ctx context.Context) error {
 	case st.Running && !t.created:
 		return nil // nothing was ordered that could have hurt it
 	case st.Running:
-		actx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Validate)
-		_, err := t.askFacts(actx)
-		cancel()
+		_, err := t.factsNow(ctx)
 		switch {
 		case err == nil, errors.Is(err, ErrDenied):
 			return nil // it answers; whose key it has is the next one's concern
