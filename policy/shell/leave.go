@@ -30,9 +30,10 @@ func (sc *Scope) enter(kind frameKind) *frame {
 	return sc.frame
 }
 
-// leave notes that the shell may go on elsewhere: behind the loop, the function
-// the line with an error or the subshell. n counts loops; below one it may be any of them. It is no
-// builtin, and how is empty, when a command fails and that ends the shell.
+// leave notes that the shell may go on elsewhere: behind the loop, the function,
+// the line with an error or the subshell. n counts loops; below one it may be any
+// of them. how is the builtin, or empty when a command fails and that ends the
+// shell.
 func (sc *Scope) leave(how string, n int) {
 	any := n < 1
 	if how == "" && !sc.frame.nested() {
