@@ -46,7 +46,7 @@ func (w *Walker) while(sc *Scope, c *syntax.WhileClause) Stream {
 		w.stmts(b, c.Do)
 		b.round(f)
 		b.loops = sc.loops
-		sc.join(sc.branch(), b)
+		sc.also(b)
 	})
 	for _, e := range ends {
 		e.loops = sc.loops
@@ -95,7 +95,7 @@ func (w *Walker) each(sc *Scope, c *syntax.ForClause, loop *syntax.WordIter, f *
 		if replace {
 			sc.join(b)
 		} else {
-			sc.join(sc.branch(), b)
+			sc.also(b)
 		}
 		return !w.done
 	}
@@ -115,7 +115,7 @@ func (w *Walker) each(sc *Scope, c *syntax.ForClause, loop *syntax.WordIter, f *
 			w.stmts(b, c.Do)
 			b.round(f)
 			b.loops = sc.loops
-			sc.join(sc.branch(), b)
+			sc.also(b)
 		})
 		sure = false
 	}
@@ -173,11 +173,10 @@ func vanishes(word *syntax.Word, patterns bool) bool {
 				return false
 			}
 		case *syntax.Lit:
-			if !patterns || !strings.ContainsAny(p.Value, "*?[") {
-				if !patterns {
-					return false
-				}
-			} else {
+			if !patterns {
+				return false
+			}
+			if strings.ContainsAny(p.Value, "*?[") {
 				return true
 			}
 		case *syntax.ExtGlob:
@@ -217,7 +216,7 @@ func (w *Walker) counting(sc *Scope, c *syntax.ForClause, loop *syntax.CStyleLoo
 		w.stmts(b, c.Do)
 		b.round(sc.frame)
 		b.loops = sc.loops
-		sc.join(sc.branch(), b)
+		sc.also(b)
 	})
 }
 
@@ -319,7 +318,7 @@ func (w *Walker) binary(sc *Scope, c *syntax.BinaryCmd) Stream {
 			sc.arrived()
 			b.arrived()
 		}
-		sc.join(sc.branch(), b)
+		sc.also(b)
 		out := x.then(y)
 		if c.Op == syntax.OrStmt {
 			out.Known = false
