@@ -47,7 +47,10 @@ func (w *told) await(ctx context.Context, text string) bool {
 // hold lets the next task of a kind hang at a step until release is called.
 func (l *lab) hold(kind, step string, call func(context.Context, orchestrator.Started) error) (release func()) {
 	l.t.Helper()
-	disarm := l.server.Faults.AddTask(pve.TaskFault{Type: kind, Step: step, Nth: 1, Action: task.Action{Hang: true}})
+	struck := make(chan struct{})
+	disarm := l.server.Faults.AddTask(pve.TaskFault{
+		Type: kind, Step: step, Nth: 1, Action: task.Action{Hang: true}, Struck: func(task.UPID) { close(struck) },
+	})
 	ctx, cancel := context.WithCancel(l.t.Context())
 	begun, done := make(chan orchestrator.UPID, 1), make(chan struct{})
 	go func() {
@@ -55,6 +58,7 @@ func (l *lab) hold(kind, step string, call func(context.Context, orchestrator.St
 		_ = call(ctx, func(id orchestrator.UPID) error { begun <- id; return nil })
 	}()
 	id := <-begun
+	<-struck // the next hold of the kind must not take this task for its own
 	return func() {
 		disarm()
 		cancel()

@@ -55,6 +55,7 @@ type TaskFault struct {
 	Step   string // "" = "begin"
 	Nth    int    // counts tasks of the type that reach the step; 0 = every one
 	Action task.Action
+	Struck func(task.UPID) // told when it strikes, before it does; nil = nobody
 }
 
 // Faults is the set of things that go wrong. The zero value is none; it is
@@ -173,17 +174,18 @@ func (f Fault) matches(r *httpd.Request) bool {
 // step is the task registry's hook.
 func (f *Faults) step(u task.UPID, step string) task.Action {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	var act *task.Action
+	var hit TaskFault
+	found := false
 	for _, a := range f.tasks {
-		if a.fault.Type == u.Type && a.fault.Step == step && a.due(a.fault.Nth) && act == nil {
-			act = &a.fault.Action
+		if a.fault.Type == u.Type && a.fault.Step == step && a.due(a.fault.Nth) && !found {
+			hit, found = a.fault, true
 		}
 	}
-	if act == nil {
-		return task.Action{}
+	f.mu.Unlock()
+	if hit.Struck != nil {
+		hit.Struck(u)
 	}
-	return *act
+	return hit.Action
 }
 
 // SetLock puts a lock ("backup", "migrate", …) into a VM's configuration, as
