@@ -153,6 +153,11 @@ func (t *tx) collectPoint(ctx context.Context, p PointView) error {
 	}
 	err := t.driver(p).Delete(ctx, t.request(ctx, taskDelete, p))
 	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = t.undeletable(ctx, p, err)
+		var operator *StuckError
+		if errors.As(err, &operator) {
+			return operator
+		}
 		return fmt.Errorf("collect snapshot %s of sandbox %s: %w", p.Snapshot, t.view.Sandbox.Name, classed(err))
 	}
 	return nil

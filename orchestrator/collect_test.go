@@ -51,6 +51,52 @@ func TestCollect(t *testing.T) {
 	})
 }
 
+// F64: a node that dies in a deletion leaves a lock that no token can take away.
+// The collector says so, in every process that meets it, and goes on once an
+// operator has unlocked; a lock of somebody else's task is only waited for.
+func TestCollectDeadDeletion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		l := boot(t, w)
+		ctx := context.Background()
+		o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sluggish = true
+		w.hooks["delete wait"] = func(context.Context) error {
+			w.tasks[len(w.tasks)-1].Running = false // dead, its lock stays
+			return fmt.Errorf("595: %w", orchestrator.ErrUnknownOutcome)
+		}
+		for _, when := range []string{"at once", "at the next call", "in the next process"} {
+			var stuck *orchestrator.StuckError
+			if n, err := l.e.Collect(ctx); n != 0 || !errors.As(err, &stuck) {
+				t.Fatalf("%s: %d, %v", when, n, err)
+			}
+			if stuck.Sandbox != "dev" || stuck.Tx != o.Transaction || stuck.Snapshot != orchestrator.SnapshotOf(o.Transaction) ||
+				!strings.Contains(stuck.Error(), "run `qm unlock 9001` on node pve1, then savepoint recover") {
+				t.Errorf("%s: %#v", when, stuck)
+			}
+			delete(w.hooks, "delete wait")
+			if when == "at the next call" {
+				l = boot(t, w)
+			}
+		}
+		if w.counts["delete"] != 1 {
+			t.Errorf("%d deletions were ordered under the lock", w.counts["delete"])
+		}
+		w.lock = "backup"
+		var stuck *orchestrator.StuckError
+		if n, err := l.e.Collect(ctx); n != 0 || !errors.Is(err, orchestrator.ErrBusy) || errors.As(err, &stuck) {
+			t.Errorf("with the lock of a backup: %d, %v", n, err)
+		}
+		w.lock = ""
+		if n, err := l.e.Collect(ctx); n != 1 || err != nil || len(snapshotsOf(w)) != 0 {
+			t.Errorf("once unlocked: %d, %v, left %v", n, err, snapshotsOf(w))
+		}
+	})
+}
+
 // A stuck transaction's snapshot, and everything below it, is not collected.
 func TestCollectLeavesStuck(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -58,16 +58,21 @@ type JournalError struct{ Cause error }
 func (e *JournalError) Error() string { return e.Cause.Error() }
 func (e *JournalError) Unwrap() error { return e.Cause }
 
-// StuckError says that a sandbox is withheld: a transaction in it is stuck, or
-// it is quarantined, and an operator has to look first. It counts as ErrBusy.
+// StuckError says that an operator has to look at a sandbox first: a transaction
+// in it is stuck, it is quarantined, or a snapshot of a finished transaction
+// cannot be deleted. It counts as ErrBusy.
 type StuckError struct {
-	Sandbox string
-	Tx      TxID // "" when the sandbox itself is quarantined
-	Reason  string
-	Mend    string // what to do
+	Sandbox  string
+	Tx       TxID         // "" when the sandbox itself is quarantined
+	Snapshot SnapshotName // what cannot be deleted, otherwise ""
+	Reason   string
+	Mend     string // what to do
 }
 
 func (e *StuckError) Error() string {
+	if e.Snapshot != "" {
+		return fmt.Sprintf("sandbox %s: snapshot %s of transaction %s cannot be deleted (%s); %s", e.Sandbox, e.Snapshot, e.Tx, e.Reason, e.Mend)
+	}
 	if e.Tx == "" {
 		return fmt.Sprintf("sandbox %s is quarantined (%s); %s", e.Sandbox, e.Reason, e.Mend)
 	}

@@ -92,7 +92,7 @@ func (t *tx) staleLock(ctx context.Context) (lock string, ours bool) {
 	return st.Lock, ours
 }
 
-func needsUnlock(sb Sandbox, lock string) error {
+func needsUnlock(sb Sandbox, lock string) *stuckError {
 	return &stuckError{
 		reason: fmt.Sprintf("%s is locked (%s) and no task holds the lock", sb.VM, lock),
 		mend:   fmt.Sprintf("run `qm unlock %d` on node %s, then savepoint recover", sb.VM.ID, sb.VM.Node),
@@ -156,6 +156,30 @@ func (h *hopes) lost(ctx context.Context, t *tx, what string, err error) error {
 		return nil
 	}
 	return needsUnlock(sb, lock)
+}
+
+// undeletable returns a *StuckError when a snapshot was not deleted because an
+// earlier order of its transaction died and left the VM's lock, and err when
+// time may help. The lock is seen twice, as in hopes.
+func (t *tx) undeletable(ctx context.Context, p PointView, err error) error {
+	if c := class(err); c != ErrBusy && c != ErrUnknownOutcome || ctx.Err() != nil {
+		return err
+	}
+	// The order may be another process's: what this one remembers is not enough.
+	view, rerr := t.e.read(ctx, t.view.ID)
+	if rerr != nil {
+		return err
+	}
+	whole := &tx{e: t.e, view: view}
+	lock, ours := whole.staleLock(ctx)
+	if ours && t.e.c.Wait(ctx, time.Second) == nil {
+		lock, ours = whole.staleLock(ctx)
+	}
+	if !ours {
+		return err
+	}
+	s := needsUnlock(t.view.Sandbox, lock)
+	return &StuckError{Sandbox: t.view.Sandbox.Name, Tx: t.view.ID, Snapshot: p.Snapshot, Reason: s.reason, Mend: s.mend}
 }
 
 // lockKind is the type of the task that holds a config lock while it runs.

@@ -21,7 +21,8 @@ func newRecover(a *app) *cobra.Command {
 			"creation or removal was interrupted, and deletes snapshots that finished\n" +
 			"transactions left. A transaction of tx begin that still has time is left alone.\n" +
 			"Every command that changes something settles and removes first, but it takes up\n" +
-			"no stuck transaction again; recover does. Exit code 5: a transaction is stuck.",
+			"no stuck transaction again; recover does. Exit code 5: a transaction is stuck, or a\n" +
+			"snapshot cannot be deleted before an operator takes a dead task's lock away.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dryRun {
@@ -36,7 +37,7 @@ func newRecover(a *app) *cobra.Command {
 			p := s.narrate()
 			defer p.stop()
 			// What cannot be settled in one sandbox keeps no other from it.
-			left, berr := s.prov.Recover(ctx)
+			removed, berr := s.prov.Recover(ctx)
 			outcomes, terr := s.recoverAll(ctx)
 			var cerr error
 			if terr == nil || ofOneSandbox(terr) {
@@ -45,7 +46,7 @@ func newRecover(a *app) *cobra.Command {
 			p.stop()
 			open, werr := orchestrator.List(ctx, s.journal, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateOpen}})
 			alone, _ := parted(open, time.Now())
-			return a.printRecovered(left, outcomes, alone, errors.Join(berr, terr, cerr, werr))
+			return a.printRecovered(removed, outcomes, alone, errors.Join(berr, terr, cerr, werr))
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")
@@ -74,7 +75,35 @@ func (s *session) recoverAll(ctx context.Context) ([]orchestrator.Outcome, error
 type recovered struct {
 	Sandboxes    []orchestrator.Sandbox `json:"sandboxes_removed"`
 	Transactions []orchestrator.Outcome `json:"transactions"`
-	Open         []waiting              `json:"open"` // left alone
+	Open         []waiting              `json:"open"`           // left alone
+	Snapshots    []undeletable          `json:"snapshots_left"` // an operator has to mend something first
+}
+
+// undeletable is a snapshot of a finished transaction that only an operator can
+// make deletable again.
+type undeletable struct {
+	Sandbox     string                    `json:"sandbox"`
+	Transaction orchestrator.TxID         `json:"transaction"`
+	Snapshot    orchestrator.SnapshotName `json:"snapshot"`
+	Reason      string                    `json:"reason"`
+}
+
+// left lists the snapshots that the joined errors of a collection are about.
+func left(err error) []undeletable {
+	out := []undeletable{}
+	switch e := err.(type) {
+	case *orchestrator.StuckError:
+		if e.Snapshot != "" {
+			out = append(out, undeletable{e.Sandbox, e.Tx, e.Snapshot, e.Reason + "; " + e.Mend})
+		}
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			out = append(out, left(part)...)
+		}
+	case interface{ Unwrap() error }:
+		return left(e.Unwrap())
+	}
+	return out
 }
 
 // waiting is an open transaction of several commands that may still go on.
@@ -103,7 +132,7 @@ func parted(txs []orchestrator.Transaction, now time.Time) (alone []waiting, res
 }
 
 // printRecovered reports what was settled, also next to an error for the rest.
-func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrator.Outcome, open []waiting, failed error) error {
+func (a *app) printRecovered(removed []orchestrator.Sandbox, outcomes []orchestrator.Outcome, open []waiting, failed error) error {
 	code := exitDone
 	for _, o := range outcomes {
 		if o.State == orchestrator.StateStuck {
@@ -111,11 +140,11 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 		}
 	}
 	if a.format != formatText {
-		if err := a.printJSON(recovered{append([]orchestrator.Sandbox{}, left...), append([]orchestrator.Outcome{}, outcomes...), open}); err != nil {
+		if err := a.printJSON(recovered{append([]orchestrator.Sandbox{}, removed...), append([]orchestrator.Outcome{}, outcomes...), open, left(failed)}); err != nil {
 			return err
 		}
 	} else {
-		for _, sb := range left {
+		for _, sb := range removed {
 			fmt.Fprintf(a.out, "sandbox %s: removed, it was left %s\n", sb.Name, sb.State)
 		}
 		for _, o := range outcomes {
@@ -124,7 +153,7 @@ func (a *app) printRecovered(left []orchestrator.Sandbox, outcomes []orchestrato
 		for _, w := range open {
 			fmt.Fprintln(a.out, w)
 		}
-		if len(left)+len(outcomes)+len(open) == 0 && failed == nil {
+		if len(removed)+len(outcomes)+len(open) == 0 && failed == nil {
 			fmt.Fprintln(a.out, "nothing was left open")
 		}
 	}

@@ -204,13 +204,17 @@ func (w *world) operate(r *report, reasons []string) {
 	}
 }
 
-// reasons are those of the stuck transactions that recover printed.
+// reasons are those of the stuck transactions, and of the snapshots that cannot
+// be deleted, that recover printed.
 func reasons(text string) []string {
 	var all struct {
 		Transactions []struct {
 			State  orchestrator.State `json:"state"`
 			Reason string             `json:"reason"`
 		} `json:"transactions"`
+		Snapshots []struct {
+			Reason string `json:"reason"`
+		} `json:"snapshots_left"`
 	}
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return []string{"not understood: " + text}
@@ -220,6 +224,9 @@ func reasons(text string) []string {
 		if t.State == orchestrator.StateStuck {
 			out = append(out, t.Reason)
 		}
+	}
+	for _, s := range all.Snapshots {
+		out = append(out, s.Reason)
 	}
 	return out
 }
