@@ -222,12 +222,32 @@ func TestLabMemorySnapshot(t *testing.T) {
 	boot := l.sh(c, "cat /proc/sys/kernel/random/boot_id")
 	pid := l.sh(c, "cat /run/counter.pid")
 
+	// An owner that was killed while it saved left its node, its job and its file.
+	v, err := l.machines.find(101)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(l.dir, "vm-101-state-dead"+partSuffix)
+	if _, err := l.images.run(l.ctx, "create", "-q", "-f", "qcow2", part, "1M"); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.addState(l.ctx, part); err != nil {
+		t.Fatal(err)
+	}
+	save := map[string]any{"job-id": "save-one", "tag": "dead", "vmstate": stateNode, "devices": []string{stateNode}}
+	if err := v.qmp.execute(l.ctx, "snapshot-save", save, nil); err != nil {
+		t.Fatal(err)
+	}
+
 	state := filepath.Join(l.dir, "vm-101-state-one")
 	begin := time.Now()
 	if err := l.machines.Snapshot(l.ctx, 101, "one", state); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("memory snapshot: %v", time.Since(begin))
+	if _, err := os.Stat(part); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of the interrupted save: %v", err)
+	}
 	count := l.sh(c, "cat /run/counter")
 
 	for round, name := range []string{"one", "one", "two"} {

@@ -147,6 +147,9 @@ func (m *Machines) adopt(ctx context.Context, vmid int) error {
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err = v.connect(short)
 		if err == nil {
+			if serr := v.endSaving(short); serr != nil { // the next save tries again
+				m.cfg.Notice(fmt.Sprintf("vm %d: %v", vmid, serr))
+			}
 			err = v.qmp.execute(short, "cont", nil, nil)
 		}
 		cancel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 )
 
@@ -203,6 +204,41 @@ func (c *qmp) human(ctx context.Context, line string) (string, error) {
 	var out string
 	err := c.execute(ctx, "human-monitor-command", map[string]string{"command-line": line}, &out)
 	return out, err
+}
+
+// endJobs waits for the end of the jobs with the prefix and dismisses them: a
+// job stays known until somebody does, and who started these is gone.
+func (c *qmp) endJobs(ctx context.Context, prefix string) error {
+	changed, stop := c.watch(func(e qmpEvent) bool { return e.Name == "JOB_STATUS_CHANGE" })
+	defer stop()
+	for {
+		var jobs []struct{ ID, Status string }
+		if err := c.execute(ctx, "query-jobs", nil, &jobs); err != nil {
+			return err
+		}
+		live := false
+		for _, j := range jobs {
+			switch {
+			case !strings.HasPrefix(j.ID, prefix):
+			case j.Status == "concluded":
+				if err := c.execute(ctx, "job-dismiss", map[string]string{"id": j.ID}, nil); err != nil {
+					return err
+				}
+			default:
+				live = true
+			}
+		}
+		if !live {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return errGone
+		}
+	}
 }
 
 // job starts a background job and waits for its end. The job's own error comes

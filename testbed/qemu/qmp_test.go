@@ -26,6 +26,7 @@ type fakeQEMU struct {
 	mu        sync.Mutex
 	conn      net.Conn
 	nodes     map[string][]string // node → snapshots
+	files     map[string]string   // node → file
 	failJob   string              // the error text that the next job ends with
 	slow      chan struct{}       // "slow" commands are answered when it is closed
 	execution []string
@@ -35,7 +36,7 @@ type fakeQEMU struct {
 func newFakeQEMU(t *testing.T) (*fakeQEMU, *qmp) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	f := &fakeQEMU{conn: theirs, nodes: map[string][]string{"disk-scsi0": nil}, jobs: make(map[string]string), slow: make(chan struct{})}
+	f := &fakeQEMU{conn: theirs, nodes: map[string][]string{"disk-scsi0": nil}, files: make(map[string]string), jobs: make(map[string]string), slow: make(chan struct{})}
 	done := make(chan struct{})
 	go func() { defer close(done); f.serve() }()
 	c, err := openQMP(context.Background(), ours)
@@ -103,9 +104,18 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch command {
-	case "qmp_capabilities", "cont", "quit", "job-dismiss":
+	case "qmp_capabilities", "cont", "quit":
+	case "job-dismiss":
+		delete(f.jobs, text(args["id"]))
 	case "blockdev-add":
-		f.nodes[text(args["node-name"])] = nil
+		name := text(args["node-name"])
+		if _, taken := f.nodes[name]; taken {
+			return "", "Duplicate nodes with node-name='" + name + "'", nil
+		}
+		f.nodes[name] = nil
+		var file struct{ Filename string }
+		_ = json.Unmarshal(args["file"], &file)
+		f.files[name] = file.Filename
 	case "blockdev-del":
 		delete(f.nodes, text(args["node-name"]))
 	case "query-named-block-nodes":
@@ -115,11 +125,14 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 			for _, name := range snaps {
 				s = append(s, fmt.Sprintf(`{"name": %q}`, name))
 			}
-			parts = append(parts, fmt.Sprintf(`{"node-name": %q, "image": {"snapshots": [%s]}}`, n, strings.Join(s, ",")))
+			parts = append(parts, fmt.Sprintf(`{"node-name": %q, "file": %q, "image": {"snapshots": [%s]}}`, n, f.files[n], strings.Join(s, ",")))
 		}
 		return "[" + strings.Join(parts, ",") + "]", "", nil
 	case "snapshot-save":
 		id, tag := text(args["job-id"]), text(args["tag"])
+		if _, taken := f.jobs[id]; taken {
+			return "", "Job ID '" + id + "' already in use", nil
+		}
 		var devices []string
 		_ = json.Unmarshal(args["devices"], &devices)
 		for _, d := range devices {
@@ -133,9 +146,9 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 		var parts []string
 		for id, e := range f.jobs {
 			if e == "" {
-				parts = append(parts, fmt.Sprintf(`{"id": %q}`, id))
+				parts = append(parts, fmt.Sprintf(`{"id": %q, "status": "concluded"}`, id))
 			} else {
-				parts = append(parts, fmt.Sprintf(`{"id": %q, "error": %q}`, id, e))
+				parts = append(parts, fmt.Sprintf(`{"id": %q, "status": "concluded", "error": %q}`, id, e))
 			}
 		}
 		return "[" + strings.Join(parts, ",") + "]", "", nil
@@ -256,6 +269,38 @@ func TestFailedSnapshotLeavesNothing(t *testing.T) {
 	}
 	if err := v.checkTag(context.Background(), "old"); !errors.Is(err, orchestrator.ErrExists) {
 		t.Errorf("a name that is taken: %v", err)
+	}
+}
+
+// An owner that is killed while QEMU saves the memory leaves the job, the node
+// and an unfinished file. They do not keep the next owner from saving.
+func TestInterruptedSaveIsEnded(t *testing.T) {
+	f, c := newFakeQEMU(t)
+	f.nodes["disk-scsi0"] = nil
+	dir := t.TempDir()
+	v := fakeVM(c)
+	v.images = fakeImg(t, `touch "$5"`)
+	part := filepath.Join(dir, "first"+partSuffix)
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	if err := v.addState(ctx, part); err != nil {
+		t.Fatal(err)
+	}
+	f.jobs["save-again"], f.jobs["somebody-else"] = "", ""
+	state := filepath.Join(dir, "second")
+	if err := v.saveState(ctx, []string{"disk-scsi0"}, "again", state); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(part); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the unfinished file: %v", err)
+	}
+	if _, err := os.Stat(state); err != nil {
+		t.Error(err)
+	}
+	if _, left := f.jobs["somebody-else"]; !left || len(f.jobs) != 1 || len(f.nodes) != 1 {
+		t.Errorf("jobs %v, nodes %v", f.jobs, f.nodes)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"savepoint/orchestrator"
@@ -68,6 +69,7 @@ func (v *vm) snapshotNodes() ([]string, error) {
 // blockNodeInfo is what query-named-block-nodes says of one image.
 type blockNodeInfo struct {
 	Node  string `json:"node-name"`
+	File  string `json:"file"`
 	Image struct {
 		Snapshots []struct {
 			Name string `json:"name"`
@@ -130,7 +132,10 @@ func (v *vm) saveState(ctx context.Context, nodes []string, tag, stateFile strin
 		return fmt.Errorf("state file %s: the path is not absolute", stateFile)
 	}
 	// The volume was allocated before, empty; the finished state takes its place.
-	part := stateFile + ".part"
+	if err := v.endSaving(ctx); err != nil {
+		return err
+	}
+	part := stateFile + partSuffix
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -161,6 +166,37 @@ func (v *vm) saveState(ctx context.Context, nodes []string, tag, stateFile strin
 	}
 	if err := os.Rename(part, stateFile); err != nil {
 		return errors.Join(err, v.dropTag(ctx, tag))
+	}
+	return nil
+}
+
+// partSuffix is what the name of a state file has until it is complete.
+const partSuffix = ".part"
+
+// endSaving ends what an owner of the machine that was killed while it saved
+// the memory left in QEMU: the job that nobody asked about, the node, its file.
+// Another save could not begin beside them. The disks' snapshots of the tag are
+// whoever's who ordered the save, and are deleted by that name.
+func (v *vm) endSaving(ctx context.Context) error {
+	if err := v.qmp.endJobs(ctx, "save-"); err != nil {
+		return fmt.Errorf("end an interrupted save: %w", err)
+	}
+	var infos []blockNodeInfo
+	if err := v.qmp.execute(ctx, "query-named-block-nodes", map[string]bool{"flat": true}, &infos); err != nil {
+		return err
+	}
+	for _, i := range infos {
+		if i.Node != stateNode {
+			continue
+		}
+		if err := v.removeState(ctx); err != nil {
+			return fmt.Errorf("end an interrupted save: %w", err)
+		}
+		if strings.HasSuffix(i.File, partSuffix) {
+			if err := os.Remove(i.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("end an interrupted save: %w", err)
+			}
+		}
 	}
 	return nil
 }
