@@ -3,6 +3,7 @@ package pve
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,14 +128,33 @@ func nodeTime(c *call) (any, error) {
 	return map[string]any{"time": now.Unix(), "localtime": now.Unix() + int64(offset), "timezone": "Etc/UTC"}, nil
 }
 
-// listNetworks is GET /nodes/{node}/network.
+// listNetworks is GET /nodes/{node}/network. Vnets are listed only where a
+// filter asks for them.
 func listNetworks(c *call) (any, error) {
 	out := []map[string]any{}
-	if t := c.p.Str("type"); t != "" && t != "bridge" && t != "any_bridge" && t != "any_local_bridge" {
-		return out, nil
+	kind := c.p.Str("type")
+	switch kind {
+	case "", "bridge", "any_bridge", "any_local_bridge", "include_sdn":
+		out = append(out, c.bridgeInterfaces()...)
 	}
+	switch kind {
+	case "vnet", "any_bridge", "include_sdn":
+		vnets := map[string]bool{}
+		for _, v := range c.vnetInterfaces(c.node()) {
+			vnets[v["iface"].(string)] = true
+			out = append(out, v)
+		}
+		// a vnet stands in the place of a bridge of the same name
+		out = slices.DeleteFunc(out, func(i map[string]any) bool { return i["type"] == "bridge" && vnets[i["iface"].(string)] })
+	}
+	return out, nil
+}
+
+// bridgeInterfaces are the node's own bridges in its list of networks.
+func (c *call) bridgeInterfaces() []map[string]any {
+	var out []map[string]any
 	for i, b := range c.s.cfg.Bridges {
-		if !c.may("/sdn/zones/localnetwork/"+b, "SDN.Audit", "SDN.Use") {
+		if !c.may("/sdn/zones/"+localZone+"/"+b, "SDN.Audit", "SDN.Use") {
 			continue
 		}
 		out = append(out, map[string]any{
@@ -143,7 +163,7 @@ func listNetworks(c *call) (any, error) {
 			"address": "10.99.0.1", "netmask": "24", "cidr": "10.99.0.1/24",
 		})
 	}
-	return out, nil
+	return out
 }
 
 // resources is GET /cluster/resources.
@@ -174,22 +194,21 @@ func resources(c *call) (any, error) {
 			}
 		}
 	}
-	if zone := s.zoneResource(); c.may("/sdn/zones/localnetwork", "SDN.Audit", "SDN.Use") && (kind == "" || kind == "sdn" && s.cfg.major() < "9") {
-		out = append(out, zone)
+	if kind == "" || kind == "sdn" && s.cfg.major() < "9" {
+		out = append(out, c.zoneResources()...)
 	}
 	return out, nil
 }
 
-// zoneResource is the one network zone that always exists.
-func (s *Server) zoneResource() map[string]any {
-	const zone = "localnetwork"
+// zoneResource is one network zone on one node.
+func (s *Server) zoneResource(node, zone, status string) map[string]any {
 	if s.cfg.major() >= "9" {
 		return map[string]any{
-			"id": "network/" + s.cfg.Node + "/zone/" + zone, "type": "network", "network-type": "zone",
-			"network": zone, "node": s.cfg.Node, "status": "ok",
+			"id": "network/" + node + "/zone/" + zone, "type": "network", "network-type": "zone",
+			"network": zone, "node": node, "status": status,
 		}
 	}
-	return map[string]any{"id": "sdn/" + s.cfg.Node + "/" + zone, "type": "sdn", "sdn": zone, "node": s.cfg.Node, "status": "ok"}
+	return map[string]any{"id": "sdn/" + node + "/" + zone, "type": "sdn", "sdn": zone, "node": node, "status": status}
 }
 
 func (s *Server) storageResource(st Storage) map[string]any {

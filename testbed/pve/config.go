@@ -30,6 +30,13 @@ type Config struct {
 	// Bridges are the networks that VMs can be attached to; "vmbr0" when empty.
 	Bridges []string
 
+	// Fabric builds the virtual networks; nil where nothing needs to be built.
+	Fabric Fabric
+	// ReloadWait is how long the task of an apply waits for the reload of the
+	// server's own node; 0 is until its end, as on a real node, less than 0 is
+	// not at all, as for the other nodes of a cluster.
+	ReloadWait time.Duration
+
 	// Pools are resource pools that are made when they are missing.
 	Pools []string
 

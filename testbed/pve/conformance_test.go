@@ -263,7 +263,7 @@ func bound(v any) string {
 
 // plainPattern writes a pattern in one form, whatever groups it is written with.
 func plainPattern(s string) string {
-	s = strings.NewReplacer("(?^:", "(?:", "{,", "{0,").Replace(s)
+	s = strings.NewReplacer("(?^:", "(?:", "(?^i:", "(?i:", "{,", "{0,").Replace(s)
 	re, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
 		return s

@@ -123,6 +123,9 @@ func (s *Server) run(c *call, rt *route, vars map[string]string) (any, error) {
 	if err := rt.perm.check(s.access, c.who, c.p); err != nil {
 		return nil, err
 	}
+	if rt.proxy && !c.p.Has("node") {
+		return nil, badParam("node", "proxyto parameter does not exist")
+	}
 	if node := c.p.Str("node"); rt.proxy && node != s.cfg.Node && node != "localhost" {
 		return nil, fail("hostname lookup '%s' failed - failed to get address info for: %s: Temporary failure in name resolution", node, node)
 	}

@@ -48,6 +48,7 @@ type Fault struct {
 //	qmtemplate     template
 //	qmdestroy      destroy
 //	resize         resize
+//	srvreload      written (the node's files are; nothing is built yet)
 //	imgcopy        copy
 //	imgdel         remove
 type TaskFault struct {
@@ -55,7 +56,9 @@ type TaskFault struct {
 	Step   string // "" = "begin"
 	Nth    int    // counts tasks of the type that reach the step; 0 = every one
 	Action task.Action
-	Struck func(task.UPID) // told when it strikes, before it does; nil = nobody
+	// Struck is told when it strikes, before it does; nil = nobody. Until it
+	// returns the task is held up.
+	Struck func(task.UPID)
 }
 
 // Faults is the set of things that go wrong. The zero value is none; it is

@@ -22,7 +22,7 @@ func (s *Server) boot(w *task.Worker, vmid int, timeout time.Duration, resume, t
 		return err
 	}
 	for _, nic := range s.vmOpts.nics(conf.main) {
-		if nic.Bridge == "" || slices.Contains(s.cfg.Bridges, nic.Bridge) {
+		if nic.Bridge == "" || s.bridgeExists(s.cfg.Node, nic.Bridge) {
 			continue
 		}
 		if s.cfg.major() == "8" {

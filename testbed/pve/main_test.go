@@ -89,6 +89,12 @@ func startNode(t testing.TB, cfg pve.Config, mem *memory.Backend) *node {
 // do sends one request with the token and returns status line and body.
 func (n *node) do(method, path, form string) (status int, reason, body string) {
 	n.t.Helper()
+	return n.as("sp@pve!t1", method, path, form)
+}
+
+// as is do with another token.
+func (n *node) as(token, method, path, form string) (status int, reason, body string) {
+	n.t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, n.url+"/api2/json"+path, strings.NewReader(form))
 	if err != nil {
 		n.t.Fatal(err)
@@ -98,7 +104,7 @@ func (n *node) do(method, path, form string) (status int, reason, body string) {
 	} else {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	req.Header.Set("Authorization", "PVEAPIToken=sp@pve!t1="+n.srv.Credentials().Tokens["sp@pve!t1"].Reveal())
+	req.Header.Set("Authorization", "PVEAPIToken="+token+"="+n.srv.Credentials().Tokens[token].Reveal())
 	res, err := n.http.Do(req)
 	if err != nil {
 		n.t.Fatal(err)

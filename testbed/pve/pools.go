@@ -175,6 +175,9 @@ func (c *call) poolItem(id string) (map[string]any, error) {
 	members := []map[string]any{}
 	for _, vmid := range p.VMs {
 		if item := c.s.vmResource(vmid); item != nil && (kind == "" || kind == "qemu") {
+			for _, name := range []string{"pool", "tags", "lock", "hastate"} { // these are for the list of resources
+				delete(item, name)
+			}
 			members = append(members, item)
 		}
 	}

@@ -218,6 +218,17 @@ func (s *Server) cloneInto(w *task.Worker, j cloneJob, o options, running bool) 
 	if err := w.Step("finish"); err != nil {
 		return err
 	}
+	wall := s.firewall(vmWall(j.vmid))
+	err := s.changeFirewall(vmWall(j.newid), func(f *firewall) error {
+		if !w.Alive() {
+			return task.ErrKilled
+		}
+		*f = wall
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	return s.update(w, j.newid, func(c *vmConf) error { c.main = main; return nil })
 }
 

@@ -186,8 +186,8 @@ func (c *call) mayBridge(name, value string) error {
 	if err != nil {
 		return fail("%w", err)
 	}
-	if b := props["bridge"]; b != "" && slices.Contains(c.s.cfg.Bridges, b) {
-		return c.need("/sdn/zones/localnetwork/"+b, "SDN.Use")
+	if b := props["bridge"]; b != "" {
+		return c.need("/sdn/zones/"+c.s.zoneOf(b)+"/"+b, "SDN.Use")
 	}
 	return nil
 }

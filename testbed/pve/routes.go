@@ -16,6 +16,7 @@ type route struct {
 	proxy   bool   // belongs to the node in the path
 	open    bool   // accepts parameters that are not described
 	noToken bool   // refuses API tokens
+	blind   bool   // accepts any parameter, whatever the schema says
 	upload  bool   // takes multipart bodies
 	since   string // the first major version that has it
 	until   string // the last one
@@ -25,14 +26,19 @@ type route struct {
 
 // pathParams describes what can stand in paths.
 var pathParams = map[string]schema.Param{
-	"node":     schema.Str("node").Fmt("pve-node"),
-	"vmid":     schema.Int("vmid").Fmt("pve-vmid").Range(100, 999999999),
-	"snapname": schema.Str("snapname").Fmt("pve-configid").Len(40),
-	"upid":     schema.Str("upid"),
-	"storage":  schema.Str("storage").Fmt("pve-storage-id"),
-	"volume":   schema.Str("volume"),
-	"poolid":   schema.Str("poolid").Fmt("pve-poolid"),
-	"iface":    schema.Str("iface").Fmt("pve-iface").AtLeast(2).Len(20),
+	"node":       schema.Str("node").Fmt("pve-node"),
+	"vmid":       schema.Int("vmid").Fmt("pve-vmid").Range(100, 999999999),
+	"snapname":   schema.Str("snapname").Fmt("pve-configid").Len(40),
+	"upid":       schema.Str("upid"),
+	"storage":    schema.Str("storage").Fmt("pve-storage-id"),
+	"volume":     schema.Str("volume"),
+	"poolid":     schema.Str("poolid").Fmt("pve-poolid"),
+	"zone":       schema.Str("zone").Fmt("pve-sdn-zone-id"),
+	"vnet":       schema.Str("vnet").Fmt("pve-sdn-vnet-id"),
+	"subnet":     schema.Str("subnet").Fmt("pve-sdn-subnet-id"),
+	"pos":        schema.Int("pos").Opt().Min(0),
+	"controller": schema.Str("controller").Fmt("pve-sdn-controller-id"),
+	"iface":      schema.Str("iface").Fmt("pve-iface").AtLeast(2).Len(20),
 }
 
 // all returns the descriptions of all parameters, the path's included.
@@ -70,7 +76,7 @@ func newRoutes(major string, table []route) *routeTree {
 			continue
 		}
 		r.set = schema.NewSet(major, r.all()...)
-		if r.open {
+		if r.open || r.blind {
 			r.set.AllowMore()
 		}
 		at := root

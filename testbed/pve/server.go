@@ -32,11 +32,14 @@ type Server struct {
 	tls      *tls.Config
 	print    string // fingerprint of the server's certificate
 	lock     *os.File
+	sdnKinds map[string]sdnKind
+	sdn      sdnState
 
 	mu      sync.Mutex
 	vms     map[int]*vmEntry
 	volumes map[string]volume
 	pools   map[string]*pool
+	walls   map[string]*firewall
 	stats   resourceStats
 	guards  guards
 }
@@ -84,7 +87,7 @@ func New(cfg Config) (_ *Server, err error) {
 	if s.tls, s.print, err = loadTLS(cfg.Dir, cfg.Node, time.Now()); err != nil {
 		return nil, err
 	}
-	for _, load := range []func() error{s.loadVMs, s.loadVolumes, s.loadPools} {
+	for _, load := range []func() error{s.loadVMs, s.loadVolumes, s.loadPools, s.loadSDN, s.loadFirewalls} {
 		if err = load(); err != nil {
 			return nil, err
 		}
@@ -97,7 +100,7 @@ func New(cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s.vmOpts = newVMOptions(cfg.major())
+	s.vmOpts, s.sdnKinds = newVMOptions(cfg.major()), sdnKindsOf(cfg.major())
 	s.routes = newRoutes(cfg.major(), table())
 	s.http = httpd.New(s.serve, cfg.IdleTimeout, cfg.Now)
 	if s.tasks, err = task.Open(filepath.Join(cfg.Dir, "tasks"), cfg.Node, cfg.Now, s.Faults.step); err != nil {

@@ -5,7 +5,7 @@ import "savepoint/testbed/pve/schema"
 // table is the whole API.
 func table() []route {
 	var all []route
-	for _, part := range [][]route{rootTable(), accessTable(), clusterTable(), poolTable(), nodeTable(), storageTable(), qemuTable(), agentTable()} {
+	for _, part := range [][]route{rootTable(), accessTable(), clusterTable(), poolTable(), nodeTable(), storageTable(), qemuTable(), agentTable(), sdnTable(), sdnNodeTable(), firewallTable()} {
 		all = append(all, part...)
 	}
 	return all
@@ -44,7 +44,7 @@ func accessTable() []route {
 
 func clusterTable() []route {
 	return []route{
-		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "replication", "resources", "status", "tasks")},
+		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "replication", "resources", "sdn", "status", "tasks")},
 		{method: "GET", path: "/cluster/nextid", perm: users, handler: nextID, params: params{
 			schema.Int("vmid").Opt().Fmt("pve-vmid").Range(100, 999999999),
 		}},
@@ -85,13 +85,16 @@ func nodeTable() []route {
 	audit := perm(node, "Sys.Audit")
 	return []route{
 		{method: "GET", path: "/nodes", perm: users, handler: listNodes},
-		{method: "GET", path: node, perm: users, handler: index("name", "network", "qemu", "status", "storage", "tasks", "time", "version")},
+		{method: "GET", path: node, perm: users, handler: index("name", "network", "qemu", "sdn", "status", "storage", "tasks", "time", "version")},
 		{method: "GET", path: node + "/status", perm: audit, proxy: true, handler: nodeStatus},
 		{method: "GET", path: node + "/version", perm: users, proxy: true, handler: readVersion},
 		{method: "GET", path: node + "/time", perm: audit, proxy: true, handler: nodeTime},
 		{method: "GET", path: node + "/network", perm: users, proxy: true, handler: listNetworks, params: params{
 			schema.Str("type").Opt().OneOf("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge").To("8"),
 			schema.Str("type").Opt().OneOf("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OVSBond", "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge", "include_sdn").From("9"),
+		}},
+		{method: "PUT", path: node + "/network", perm: perm(node, "Sys.Modify"), proxy: true, handler: reloadNetwork, params: params{
+			schema.Bool("regenerate-frr").Opt().From("9"),
 		}},
 		{method: "GET", path: node + "/tasks", perm: users, proxy: true, handler: listTasks, params: params{
 			schema.Int("start").Opt().Min(0),

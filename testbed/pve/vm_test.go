@@ -363,3 +363,21 @@ func TestGoProxmoxReads(t *testing.T) {
 		t.Errorf("permissions %v", perms["/"])
 	}
 }
+
+// A pool's members show less of a VM than the list of resources does.
+func TestPoolMembers(t *testing.T) {
+	n := newNode(t, nil)
+	n.ok("POST", "/pools", "poolid=p1")
+	n.makeVM("100", "&tags=red&pool=p1")
+	n.must(n.srv.SetLock(100, "backup"))
+	member := n.object("/pools/p1")["members"].([]any)[0].(map[string]any)
+	listed := n.data("/cluster/resources?type=vm").([]any)[0].(map[string]any)
+	for name, want := range map[string]any{"pool": "p1", "tags": "red", "lock": "backup"} {
+		if listed[name] != want || member[name] != nil {
+			t.Errorf("%s: listed %v, member %v", name, listed[name], member[name])
+		}
+	}
+	if member["name"] != listed["name"] || member["status"] != "stopped" {
+		t.Errorf("member %v", member)
+	}
+}

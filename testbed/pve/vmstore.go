@@ -141,7 +141,7 @@ func (s *Server) storeLocked(w *task.Worker, vmid int, e *vmEntry, c *vmConf) er
 	return nil
 }
 
-// forget removes a VM's configuration.
+// forget removes a VM's configuration and its firewall.
 func (s *Server) forget(w *task.Worker, vmid int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Server) forget(w *task.Worker, vmid int) error {
 	if e := s.vms[vmid]; e != nil {
 		e.conf = nil
 	}
-	return nil
+	return s.changeFirewallLocked(vmWall(vmid), func(f *firewall) error { *f = firewall{}; return nil })
 }
 
 // vmids lists the VMs, sorted.

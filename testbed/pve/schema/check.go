@@ -67,11 +67,13 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// in drops the keys of a property string that the version does not know.
+// in makes the parameter the version's: it drops the keys of a property string
+// that the version does not know.
 func (p Param) in(major string) Param {
 	if p.Props != nil {
 		p.Props = p.Props.in(major)
 	}
+	p.major = major
 	return p
 }
 
@@ -186,6 +188,10 @@ func (p Param) checkScalar(s string) string {
 	if p.Props != nil {
 		if _, err := p.Props.Parse(p.Name, s); err != nil {
 			return "invalid format - " + err.Error()
+		}
+	} else if f := newFormats[p.Format]; f != nil && p.major >= "9" {
+		if text := f(s); text != "" {
+			return text
 		}
 	} else if f := formats[p.Format]; f != nil {
 		if err := f(s); err != nil {

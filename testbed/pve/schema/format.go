@@ -21,7 +21,11 @@ var (
 	reBridge  = regexp.MustCompile(`^[-_.a-zA-Z0-9]+$`)
 	reSize    = regexp.MustCompile(`^\d+(\.\d+)?[KMGT]?$`)
 	reVolume  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]*[a-zA-Z0-9]:.+$`)
+	reSDN     = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]*[a-zA-Z0-9]$`)
+	reTarget  = regexp.MustCompile(`^\d+:\d+$`)
 	reRealm   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]+$`)
+
+	reController = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]*[a-zA-Z0-9]$`)
 )
 
 // formats holds the check of each named format whose text matters. The texts
@@ -51,6 +55,63 @@ var formats = map[string]func(string) error{
 	"pve-volume-id-or-qm-path":       volumeOrPath,
 	"pve-volume-id-or-absolute-path": volumeOrPath,
 	"CIDR":                           cidr,
+
+	"ip":                    ip,
+	"ip-list":               list(ip),
+	"pve-node-list":         list(match(reNode, "value does not look like a valid node name\n")),
+	"pve-sdn-zone-id":       sdnID("zone", reSDN, 8),
+	"pve-sdn-vnet-id":       sdnID("vnet", reSDN, 8),
+	"pve-sdn-controller-id": sdnID("controller", reController, 64),
+	"pve-sdn-subnet-id":     subnetID,
+	"pve-sdn-bgp-rt-list":   list(match(reTarget, "value does not look like a valid bgp route-target\n")),
+}
+
+// newFormats are the checks that 9.x makes instead of those in formats: it
+// tells of the pattern and the length, and nothing of the format.
+var newFormats = map[string]func(string) string{
+	"pve-sdn-zone-id":       patternThenLength(reSDN, 8),
+	"pve-sdn-vnet-id":       patternThenLength(reSDN, 8),
+	"pve-sdn-controller-id": patternThenLength(reController, 64),
+}
+
+func patternThenLength(re *regexp.Regexp, most int) func(string) string {
+	return func(s string) string {
+		switch {
+		case !re.MatchString(s):
+			return "value does not match the regex pattern"
+		case len(s) > most:
+			return fmt.Sprintf("value may only be %d characters long", most)
+		}
+		return ""
+	}
+}
+
+func sdnID(what string, re *regexp.Regexp, most int) func(string) error {
+	return func(s string) error {
+		switch {
+		case !re.MatchString(s):
+			return fmt.Errorf("%s ID '%s' contains illegal characters\n", what, s)
+		case len(s) > most:
+			return fmt.Errorf("%s ID '%s' can't be more length than %d characters\n", what, s, most)
+		}
+		return nil
+	}
+}
+
+// subnetID takes a network ("10.0.0.0/24") or the name of one in a zone
+// ("zone1-10.0.0.0-24").
+func subnetID(s string) error {
+	if parts := strings.Split(s, "-"); len(parts) == 3 && !strings.Contains(s, "/") {
+		s = parts[1] + "/" + parts[2]
+	}
+	return cidr(s)
+}
+
+func ip(s string) error {
+	if _, err := netip.ParseAddr(s); err != nil {
+		return errors.New("value does not look like a valid IP address\n")
+	}
+	return nil
 }
 
 func match(re *regexp.Regexp, text string) func(string) error {

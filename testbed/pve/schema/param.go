@@ -44,7 +44,8 @@ type Param struct {
 	Alias      string // the key this is another name of
 	KeyAlias   string // the key that receives this key's own name as value
 
-	re *regexp.Regexp
+	re    *regexp.Regexp
+	major string // of the set it is in
 }
 
 // Str describes a required string.

@@ -127,6 +127,12 @@ func TestFormats(t *testing.T) {
 		{"address-list", []string{"10.0.0.1 ::1"}, []string{"10.0.0.1 _"}},
 		{"pve-volume-id-or-qm-path", []string{"none", "/dev/x", "local:1"}, []string{"x"}},
 		{"pve-storage-content-list", []string{"images,iso"}, []string{"images,x"}},
+		{"ip-list", []string{"10.0.0.1,::1", ""}, []string{"nothost!", "10.0.0.1,x"}},
+		{"pve-node-list", []string{"a,b-c"}, []string{"a,-b"}},
+		{"pve-sdn-zone-id", []string{"z1", "abcdefgh"}, []string{"a", "1z", "z-1", "z_1", "abcdefghi"}},
+		{"pve-sdn-controller-id", []string{"c1", "a-b_c"}, []string{"c", "9c", "c-"}},
+		{"pve-sdn-subnet-id", []string{"10.0.0.0/24", "z1-10.0.0.0-24", "z1-fd00::-64"}, []string{"bogus", "z1-10.0.0.0", "z1-x-24"}},
+		{"pve-sdn-bgp-rt-list", []string{"65000:1,65000:2"}, []string{"bogus"}},
 		{"disk-size", []string{"1G", "1.5T", "5"}, []string{"G", "-1"}},
 	} {
 		for _, s := range tt.good {
@@ -141,6 +147,23 @@ func TestFormats(t *testing.T) {
 			} else if text := err.Error(); text[len(text)-1] != '\n' {
 				t.Errorf("%s: text %q without its line break", tt.format, text)
 			}
+		}
+	}
+}
+
+// 9.x tells of the pattern and the length of an id where 8.x tells of the format.
+func TestFormatByVersion(t *testing.T) {
+	for _, tt := range []struct{ major, in, want string }{
+		{"8", "a", "invalid format - zone ID 'a' contains illegal characters\n"},
+		{"8", "toolong9x", "invalid format - zone ID 'toolong9x' can't be more length than 8 characters\n"},
+		{"9", "a", "value does not match the regex pattern"},
+		{"9", "toolong9x", "value may only be 8 characters long"},
+		{"8", "good1", ""},
+		{"9", "good1", ""},
+	} {
+		errs := NewSet(tt.major, Str("zone").Fmt("pve-sdn-zone-id")).Check(Values{"zone": tt.in})
+		if errs["zone"] != tt.want {
+			t.Errorf("%s %q: %q, want %q", tt.major, tt.in, errs["zone"], tt.want)
 		}
 	}
 }
