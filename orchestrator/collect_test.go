@@ -65,7 +65,8 @@ func TestCollectDeadDeletion(t *testing.T) {
 		}
 		w.sluggish = true
 		w.hooks["delete wait"] = func(context.Context) error {
-			w.tasks[len(w.tasks)-1].Running = false // dead, its lock stays
+			k := w.tasks[len(w.tasks)-1]
+			k.Running, k.Failure = false, "unexpected status" // dead, its lock stays
 			return fmt.Errorf("595: %w", orchestrator.ErrUnknownOutcome)
 		}
 		for _, when := range []string{"at once", "at the next call", "in the next process"} {
@@ -85,8 +86,17 @@ func TestCollectDeadDeletion(t *testing.T) {
 		if w.counts["delete"] != 1 {
 			t.Errorf("%d deletions were ordered under the lock", w.counts["delete"])
 		}
-		w.lock = "backup"
+		// Nothing can begin there, and nobody waits for what will not come.
+		began := time.Now()
+		o, err = l.run(root)
 		var stuck *orchestrator.StuckError
+		if !errors.As(err, &stuck) || !strings.Contains(err.Error(), "qm unlock 9001") || o.State != "" {
+			t.Errorf("a run: %s (%s), %v", o.State, o.Reason, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		w.lock = "backup"
 		if n, err := l.e.Collect(ctx); n != 0 || !errors.Is(err, orchestrator.ErrBusy) || errors.As(err, &stuck) {
 			t.Errorf("with the lock of a backup: %d, %v", n, err)
 		}
@@ -105,7 +115,7 @@ func TestCollectLeavesStuck(t *testing.T) {
 		if _, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"}); err != nil {
 			t.Fatal(err)
 		}
-		w.hooks["command"] = func(context.Context) error { w.lock = "backup"; return nil }
+		w.hooks["command"] = func(context.Context) error { w.lock = "rollback"; return nil }
 		o, err := l.run(root)
 		if err != nil || o.State != orchestrator.StateStuck {
 			t.Fatalf("%s, %v", o.State, err)

@@ -37,6 +37,16 @@ func (e *NotLatestError) Error() string {
 	return fmt.Sprintf("snapshot %s is not the newest (newer: %s)", e.Name, strings.Join(names, ", "))
 }
 
+// NodeError says that a node of the cluster is out of reach, or not in the
+// cluster any more. Nothing was done there; what is on it is not lost, and can be
+// used when the node is back. It counts as ErrUnavailable.
+type NodeError struct{ Node string }
+
+func (e *NodeError) Error() string { return "node " + e.Node + " is out of reach" }
+
+// Is makes it a case of unavailable for callers that only know classes.
+func (e *NodeError) Is(target error) bool { return target == ErrUnavailable }
+
 // HostKeyError says that a host answered with another SSH key than the pinned
 // one. It is never retried: either the pin is wrong or somebody is in between.
 type HostKeyError struct {

@@ -337,6 +337,43 @@ func TestSnapshotWaitsForLock(t *testing.T) {
 	})
 }
 
+// F41: the task of a backup of many VMs stands under none of them, so it is not
+// found. Nobody is told to take its lock away: the rollback waits for recovery.
+func TestUnseenBackup(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		l := boot(t, w)
+		w.hooks["command"] = func(context.Context) error { w.lock = "backup"; return nil }
+		o, err := l.run(root)
+		if !errors.Is(err, orchestrator.ErrBusy) || o.State != orchestrator.StateRollingBack || strings.Contains(err.Error(), "qm unlock") {
+			t.Fatalf("got %s (%s), %v", o.State, o.Reason, err)
+		}
+		w.lock = ""
+		outs, err := boot(t, w).e.Recover(context.Background())
+		if err != nil || len(outs) != 1 || outs[0].State != orchestrator.StateRolledBack {
+			t.Fatalf("recover: %+v, %v", outs, err)
+		}
+		files(t, w, before())
+	})
+}
+
+// A lock that does not go keeps a transaction from beginning, no longer than its
+// snapshot may take.
+func TestLockedForGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld()
+		w.lock = "backup"
+		began := time.Now()
+		o, err := boot(t, w).run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+		if !errors.Is(err, orchestrator.ErrBusy) || o.State != orchestrator.StateRolledBack || len(w.ran) != 0 {
+			t.Fatalf("got %s (%s), %v", o.State, o.Reason, err)
+		}
+		if took := time.Since(began); took > 6*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // The journal cannot be written from some record on: what has not run does not
 // run, what has run is rolled back, and the error says so.
 func TestJournalFull(t *testing.T) {

@@ -125,12 +125,28 @@ func (e *Engine) settle(ctx context.Context, sb SandboxID, id TxID, retry State)
 		return t.outcome(), true, nil
 	}
 	done := t.step(StepRecover, string(view.State))
-	err = t.finish(ctx)
+	if err = t.away(ctx); err == nil {
+		err = t.finish(ctx)
+	}
 	done(err)
 	if err != nil {
 		err = fmt.Errorf("recover transaction %s of sandbox %s: %w", id, view.Sandbox.Name, err)
 	}
 	return t.outcome(), true, err
+}
+
+// away is the error of a transaction whose node is out of reach: it stays as it
+// is until the node is back, and no other has to wait for the end of its
+// deadline. Whatever else is wrong is for finish to find.
+func (t *tx) away(ctx context.Context) error {
+	if t.view.Boundary == BoundaryNone || t.view.State == StateCommitting {
+		return nil // nothing is asked of the cluster
+	}
+	var away *NodeError
+	if _, err := t.e.c.Hypervisor.Status(ctx, t.view.Sandbox.VM); errors.As(err, &away) {
+		return err
+	}
+	return nil
 }
 
 // finish goes on from the last durable record.

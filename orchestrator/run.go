@@ -256,6 +256,11 @@ func (t *tx) preflight(ctx context.Context) error {
 	case !st.Running:
 		return fmt.Errorf("begin in sandbox %s: %s is stopped; start it: %w", sb.Name, sb.VM, ErrUnavailable)
 	}
+	if st.Lock != "" {
+		if err := t.e.leftLocked(ctx, sb.ID); err != nil {
+			return err
+		}
+	}
 	t.ranAtBegin = st.Running
 	return nil
 }

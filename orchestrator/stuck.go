@@ -53,10 +53,11 @@ func (t *tx) impossible(what string, err error) error {
 	return &stuckError{reason: fmt.Sprintf("%s of sandbox %s is impossible: %v", what, sb.Name, err), mend: mend}
 }
 
-// outOfTime decides at the end of a deadline. A config lock that no running
-// task holds will never go by itself, and an API token cannot remove it: that
-// needs an operator. Anything else is left open, for recovery to try again
-// when the cluster answers.
+// outOfTime decides at the end of a deadline. A config lock of our own kinds that
+// no running task holds will never go by itself, and an API token cannot remove
+// it: that needs an operator. Anything else is left open, for recovery to try
+// again when the cluster answers; so is the lock of a backup or a migration,
+// whose task is not always seen: it may stand under no VM, or under another node.
 func (t *tx) outOfTime(ctx context.Context, last error) error {
 	var unproved *unprovedError
 	if errors.As(last, &unproved) {
@@ -65,14 +66,20 @@ func (t *tx) outOfTime(ctx context.Context, last error) error {
 	open := fmt.Errorf("out of time, run savepoint recover later: %w", classed(last))
 	ctx, cancel := t.e.detached(ctx, 30*time.Second)
 	defer cancel()
-	if lock, _ := t.staleLock(ctx); lock != "" {
+	if lock, _ := t.staleLock(ctx); slices.Contains(ourLocks, lock) {
 		return needsUnlock(t.view.Sandbox, lock)
 	}
 	return open
 }
 
+// ourLocks are those that our own orders take on a sandbox's VM. Nobody else
+// should snapshot it (savepoint doctor warns of those who do), and at the end
+// of a deadline they have been there for long.
+var ourLocks = []string{"snapshot", "rollback", "snapshot-delete"}
+
 // staleLock returns the VM's lock when no running task can hold it, and whether
-// a task of this transaction, which has ended, took it.
+// it is what a task of this transaction left when it died: the last of its
+// kind, and it failed.
 func (t *tx) staleLock(ctx context.Context) (lock string, ours bool) {
 	vm := t.view.Sandbox.VM
 	st, err := t.e.c.Hypervisor.Status(ctx, vm)
@@ -80,14 +87,11 @@ func (t *tx) staleLock(ctx context.Context) (lock string, ours bool) {
 		return "", false
 	}
 	tasks, err := t.e.c.Tasks.Find(ctx, vm, lockKind(st.Lock), t.view.Began.Add(-24*time.Hour))
-	if err != nil {
+	if err != nil || slices.ContainsFunc(tasks, func(k Task) bool { return k.Running }) {
 		return "", false
 	}
-	for _, k := range tasks {
-		if k.Running {
-			return "", false
-		}
-		ours = ours || slices.ContainsFunc(t.view.Tasks, func(o TaskView) bool { return o.UPID == k.UPID })
+	if len(tasks) > 0 && tasks[0].Failure != "" { // the newest
+		ours = slices.ContainsFunc(t.view.Tasks, func(o TaskView) bool { return o.UPID == tasks[0].UPID })
 	}
 	return st.Lock, ours
 }
@@ -180,6 +184,29 @@ func (t *tx) undeletable(ctx context.Context, p PointView, err error) error {
 	}
 	s := needsUnlock(t.view.Sandbox, lock)
 	return &StuckError{Sandbox: t.view.Sandbox.Name, Tx: t.view.ID, Snapshot: p.Snapshot, Reason: s.reason, Mend: s.mend}
+}
+
+// leftLocked returns a *StuckError when a deletion of a finished transaction of
+// the sandbox died and left its VM locked. Another lock is worth waiting for.
+func (e *Engine) leftLocked(ctx context.Context, sb SandboxID) error {
+	e.mu.Lock()
+	var spent []*Transaction
+	if b := e.boxes[sb]; b != nil {
+		spent = slices.Clone(b.spent)
+	}
+	e.mu.Unlock()
+	for _, view := range slices.Backward(spent) {
+		n := len(view.Points)
+		if n == 0 {
+			continue
+		}
+		t := &tx{e: e, view: slim(view)}
+		var stuck *StuckError
+		if errors.As(t.undeletable(ctx, view.Points[n-1], ErrBusy), &stuck) {
+			return stuck
+		}
+	}
+	return nil
 }
 
 // lockKind is the type of the task that holds a config lock while it runs.

@@ -117,6 +117,10 @@ func (l *look) unfinished(ctx context.Context, sb orchestrator.Sandbox) error {
 			l.matched[v.VM] = true
 			return l.unmarked(ctx, v, "sandbox "+sb.Name+" reserved its id")
 		}
+		if sb.VM.ID != 0 && slices.Contains(l.inv.Nodes, sb.VM.Node) {
+			f.Kind, f.Level, f.act = KindUnseen, LevelWait, nil
+			f.Action = "left until node " + sb.VM.Node + " answers"
+		}
 		l.add(f)
 		return nil
 	}
@@ -231,7 +235,10 @@ func (l *look) absent(ctx context.Context, sb orchestrator.Sandbox) error {
 		return nil // said once for the node
 	}
 	_, err := l.j.c.Hypervisor.Status(ctx, sb.VM)
+	var away *orchestrator.NodeError
 	switch {
+	case errors.As(err, &away): // the cluster does not list it at all
+		f.Kind, f.Level, f.Evidence = KindUnseen, LevelNote, "its node is not in the cluster, or is out of reach"
 	case errors.Is(err, orchestrator.ErrNotFound):
 		f.Kind, f.Evidence = KindMissingVM, "there is no such vm any more"
 		f.Command, f.Check = "savepoint sandbox destroy "+sb.Name, "who removed it"

@@ -33,6 +33,19 @@ func TestStrangeSandboxes(t *testing.T) {
 			w.move(9000, "pve2")
 			w.asleep = []string{"pve1"}
 		}, []string{"operator moved-vm vm 9000 on pve1: found", "note unseen node pve1: found"}},
+		{"on a node that is not in the cluster any more", func(w *world) {
+			w.move(9000, "pve2")
+			sb := w.sandboxes["sb-box"]
+			sb.VM.Node = "pve2"
+			w.sandboxes[sb.ID] = sb
+			w.removed = []string{"pve2"}
+		}, []string{"note unseen vm 9000 on pve2: found"}},
+		{"being made on a dead node", func(w *world) {
+			w.asleep = []string{"pve1"}
+			sb := w.sandboxes["sb-box"]
+			sb.State = orchestrator.SandboxCreating
+			w.sandboxes[sb.ID] = sb
+		}, []string{"wait unseen sandbox box: found", "note unseen node pve1: found"}},
 		{"on a dead node", func(w *world) { w.asleep = []string{"pve1"} }, []string{"note unseen node pve1: found"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -52,6 +65,9 @@ func TestStrangeSandboxes(t *testing.T) {
 			}
 			if len(w.vms) != n {
 				t.Error("a vm was removed")
+			}
+			if s := w.sandboxes["sb-box"].State; s == orchestrator.SandboxQuarantined || s == orchestrator.SandboxDestroyed {
+				t.Errorf("the sandbox is %s", s)
 			}
 		})
 	}

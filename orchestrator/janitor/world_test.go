@@ -32,6 +32,7 @@ type world struct {
 	guards    []Guard
 	tasks     map[orchestrator.VMRef][]orchestrator.UPID
 	asleep    []string // nodes that do not answer
+	removed   []string // nodes that were taken out of the cluster
 	ownTasks  []string // nodes where only our own tasks are visible
 	sandboxes map[orchestrator.SandboxID]orchestrator.Sandbox
 	addresses map[orchestrator.SandboxID]bool
@@ -161,7 +162,7 @@ func (w *world) Inventory(ctx context.Context) (inv Inventory, err error) {
 	err = w.do(ctx, "inventory", func() error {
 		inv = Inventory{Volumes: slices.Clone(w.volumes), Guards: w.guards, Nodes: w.asleep, OwnTasks: w.ownTasks}
 		for _, m := range w.vms {
-			if !slices.Contains(w.asleep, m.VM.VM.Node) && (m.Ours || m.Instance != "" || m.VM.VM.ID >= 9000 && m.VM.VM.ID <= 9099) {
+			if !slices.Contains(append(w.removed, w.asleep...), m.VM.VM.Node) && (m.Ours || m.Instance != "" || m.VM.VM.ID >= 9000 && m.VM.VM.ID <= 9099) {
 				inv.VMs = append(inv.VMs, m.VM)
 			}
 		}
@@ -243,6 +244,9 @@ func (h hypervisor) Destroy(ctx context.Context, r orchestrator.VMRequest) error
 
 func (h hypervisor) Status(ctx context.Context, vm orchestrator.VMRef) (st orchestrator.VMStatus, err error) {
 	err = h.w.do(ctx, "status", func() error {
+		if slices.Contains(h.w.removed, vm.Node) {
+			return fmt.Errorf("%s: %w", vm, &orchestrator.NodeError{Node: vm.Node})
+		}
 		m := h.w.vms[vm]
 		if m == nil {
 			return fmt.Errorf("%s: %w", vm, orchestrator.ErrNotFound)

@@ -9,27 +9,25 @@ import (
 	"savepoint/orchestrator"
 )
 
-// Create makes a sandbox from the template and returns it ready. ErrExists:
-// the name is in use. On any other error, and when ctx ends, the parts made so
-// far are removed; if that is not possible the sandbox stays, quarantined.
-func (p *Provisioner) Create(ctx context.Context, name string, template orchestrator.VMRef) (orchestrator.Sandbox, error) {
+// Create makes a sandbox where there is room for it and returns it ready.
+// ErrExists: the name is in use. *PlaceError: no node takes it, and nothing was
+// made. On any other error, and when ctx ends, the parts made so far are
+// removed; if that is not possible the sandbox stays, quarantined, or, if its
+// node is out of reach, for Recover to remove.
+func (p *Provisioner) Create(ctx context.Context, name string, w Wish) (orchestrator.Sandbox, error) {
 	if err := CheckName(name); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
-	if old, err := p.Lookup(ctx, name); err == nil {
-		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w (%s, %s); choose another name or destroy it first",
-			name, orchestrator.ErrExists, old.VM, old.State)
-	} else if !errors.Is(err, orchestrator.ErrNotFound) {
+	if err := p.unused(ctx, name); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
-	sb := orchestrator.Sandbox{
-		ID: orchestrator.SandboxID(p.c.NewID()), Name: name, Template: template, Created: p.c.Now(),
-		VM: orchestrator.VMRef{Node: template.Node},
+	nodes, err := p.c.Fleet.Nodes(ctx, p.c.Template)
+	if err != nil {
+		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w", name, err)
 	}
-	// On disk before anything is reserved for it, so that recovery gives back
-	// what a crash leaves.
-	if err := p.put(ctx, &sb, orchestrator.SandboxCreating, ""); err != nil {
-		return sb, fmt.Errorf("create sandbox %s: %w", name, err)
+	sb, err := p.admit(ctx, name, nodes, w)
+	if err != nil {
+		return sb, err
 	}
 	if err := p.build(ctx, &sb); err != nil {
 		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", name, err))
@@ -129,6 +127,10 @@ func (p *Provisioner) undo(ctx context.Context, sb *orchestrator.Sandbox, cause 
 	cctx, cancel := detach(ctx)
 	defer cancel()
 	if err := p.remove(cctx, sb); err != nil {
+		var away *orchestrator.NodeError
+		if errors.As(err, &away) { // nothing is wrong with it: recovery removes it when the node is back
+			return errors.Join(cause, err)
+		}
 		reason := fmt.Sprintf("creation failed (%v) and so did its removal: %v; run savepoint sandbox destroy %s", cause, err, sb.Name)
 		return errors.Join(cause, err, p.quarantine(ctx, sb, reason))
 	}

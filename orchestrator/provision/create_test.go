@@ -10,11 +10,9 @@ import (
 	"savepoint/orchestrator"
 )
 
-var template = orchestrator.VMRef{Node: "pve1", ID: 8000}
-
 func TestCreate(t *testing.T) {
 	w := newWorld()
-	sb, err := w.provisioner().Create(t.Context(), "box", template)
+	sb, err := w.provisioner().Create(t.Context(), "box", Wish{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +33,10 @@ func TestCreate(t *testing.T) {
 	if w.ops[0] != "put creating" {
 		t.Errorf("the first operation is %q", w.ops[0])
 	}
-	if _, err := w.provisioner().Create(t.Context(), "box", template); !errors.Is(err, orchestrator.ErrExists) {
+	if _, err := w.provisioner().Create(t.Context(), "box", Wish{}); !errors.Is(err, orchestrator.ErrExists) {
 		t.Errorf("the same name again: %v; want ErrExists", err)
 	}
-	if _, err := w.provisioner().Create(t.Context(), "Box", template); err == nil {
+	if _, err := w.provisioner().Create(t.Context(), "Box", Wish{}); err == nil {
 		t.Error("a name that is no host name was accepted")
 	}
 }
@@ -49,7 +47,7 @@ func TestTakenIDs(t *testing.T) {
 	w := newWorld()
 	w.vms[9000] = &machine{owner: "", running: true}
 	w.vms[9001] = &machine{owner: "another", running: true}
-	sb, err := w.provisioner().Create(t.Context(), "box", template)
+	sb, err := w.provisioner().Create(t.Context(), "box", Wish{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +62,7 @@ func TestTakenIDs(t *testing.T) {
 		for id := orchestrator.VMID(9000); id < 9100; id++ {
 			w.vms[id] = &machine{running: true}
 		}
-		_, err := w.provisioner().Create(t.Context(), "box", template)
+		_, err := w.provisioner().Create(t.Context(), "box", Wish{})
 		if !errors.Is(err, orchestrator.ErrExists) || !strings.Contains(err.Error(), "vmid_first") {
 			t.Errorf("%v; want ErrExists that names the setting", err)
 		}
@@ -80,7 +78,7 @@ func TestTakenIDs(t *testing.T) {
 // operations returns what a creation does when nothing goes wrong.
 func operations(t *testing.T) []string {
 	w := newWorld()
-	if _, err := w.provisioner().Create(t.Context(), "box", template); err != nil {
+	if _, err := w.provisioner().Create(t.Context(), "box", Wish{}); err != nil {
 		t.Fatal(err)
 	}
 	return w.ops
@@ -111,7 +109,7 @@ func TestCreateFails(t *testing.T) {
 				} else {
 					w.after = fault
 				}
-				_, err := w.provisioner().Create(t.Context(), "box", template)
+				_, err := w.provisioner().Create(t.Context(), "box", Wish{})
 				if !errors.Is(err, orchestrator.ErrUnknownOutcome) {
 					t.Fatalf("create: %v; want the disturbance", err)
 				}
@@ -121,7 +119,7 @@ func TestCreateFails(t *testing.T) {
 					}
 				}
 				empty(t, w)
-				if _, err := w.provisioner().Create(t.Context(), "box", template); err != nil {
+				if _, err := w.provisioner().Create(t.Context(), "box", Wish{}); err != nil {
 					t.Errorf("create again: %v", err)
 				}
 			})
@@ -145,7 +143,7 @@ func TestCreateInterrupted(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := w.provisioner().Create(ctx, "box", template); !errors.Is(err, context.Canceled) {
+			if _, err := w.provisioner().Create(ctx, "box", Wish{}); !errors.Is(err, context.Canceled) {
 				t.Fatalf("create: %v; want that it was cancelled", err)
 			}
 			empty(t, w)
@@ -171,7 +169,7 @@ func TestCreateCrashes(t *testing.T) {
 					w.after = crash
 					w.before = func(n int, op string) error { return crash(n-1, op) }
 				}
-				_, _ = w.provisioner().Create(t.Context(), "box", template)
+				_, _ = w.provisioner().Create(t.Context(), "box", Wish{})
 				w.before, w.after = nil, nil
 				if _, err := w.provisioner().Recover(t.Context()); err != nil {
 					t.Fatal(err)
@@ -198,7 +196,7 @@ func TestCreateQuarantines(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := w.provisioner().Create(t.Context(), "box", template)
+	_, err := w.provisioner().Create(t.Context(), "box", Wish{})
 	if err == nil || !strings.Contains(err.Error(), "prepare disturbed") || !strings.Contains(err.Error(), "destroy disturbed") {
 		t.Fatalf("%v; want both causes", err)
 	}
@@ -220,7 +218,7 @@ func TestCreateQuarantines(t *testing.T) {
 func TestNeverBoots(t *testing.T) {
 	w := newWorld()
 	w.asleep = true
-	_, err := w.provisioner().Create(t.Context(), "box", template)
+	_, err := w.provisioner().Create(t.Context(), "box", Wish{})
 	if !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "boot_timeout") {
 		t.Errorf("%v; want ErrUnavailable that names the setting", err)
 	}

@@ -16,6 +16,10 @@
 //     by somebody else is left alone and the next one is tried.
 //   - A creation that fails removes its parts. If that fails too the sandbox is
 //     quarantined with the reason: visible, never handed out.
+//   - A place is chosen, and recorded, by one creation at a time, so that those
+//     under way count in each other's choice.
+//   - A sandbox whose node is out of reach is neither removed nor quarantined:
+//     what was begun with it goes on when the node is back.
 //   - Nothing is removed unless the VM itself says that it belongs to the
 //     sandbox; the Hypervisor checks that before every destructive call.
 //

@@ -15,7 +15,7 @@ import (
 func made(t *testing.T) (*world, orchestrator.Sandbox) {
 	t.Helper()
 	w := newWorld()
-	sb, err := w.provisioner().Create(t.Context(), "box", template)
+	sb, err := w.provisioner().Create(t.Context(), "box", Wish{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestRecover(t *testing.T) {
 	p := w.provisioner()
 	boxes := map[string]orchestrator.Sandbox{}
 	for _, name := range []string{"ready", "creating", "destroying", "foreign"} {
-		sb, err := p.Create(t.Context(), name, template)
+		sb, err := p.Create(t.Context(), name, Wish{})
 		if err != nil {
 			t.Fatal(err)
 		}

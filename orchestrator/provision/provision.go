@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"sync"
 	"time"
 
 	"savepoint/orchestrator"
@@ -50,14 +51,18 @@ type Step struct {
 	Err     error
 }
 
-// Config is what a Provisioner works with. All fields but Observe, Gateway and
-// Storage are required.
+// Config is what a Provisioner works with. All fields but Observe, Gateway,
+// Storage and Limits are required; Fleet and Template only to make sandboxes.
 type Config struct {
 	Registry   Registry
 	Hypervisor orchestrator.Hypervisor
 	Snapshots  orchestrator.Snapshotter
 	Identity   Identity
 	Guest      Guest
+	Fleet      Fleet
+
+	Template string // the name of the template to clone
+	Limits   Limits
 
 	FirstVMID, LastVMID orchestrator.VMID
 	Rest                time.Duration // how long the id of a destroyed sandbox is not used again
@@ -73,8 +78,11 @@ type Config struct {
 	Observe func(Step)
 }
 
-// Provisioner makes and removes sandboxes.
-type Provisioner struct{ c Config }
+// Provisioner makes and removes sandboxes. Several may be made at a time.
+type Provisioner struct {
+	c       Config
+	placing sync.Mutex // from the count of sandboxes to the record of a new one
+}
 
 // New returns a Provisioner.
 func New(c Config) *Provisioner {

@@ -22,11 +22,24 @@ func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error 
 	if sb.State != orchestrator.SandboxReady && sb.State != orchestrator.SandboxQuarantined || sb.HostKey == "" {
 		return fmt.Errorf("reset sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
 	}
+	was, reason := sb.State, sb.Reason
 	if err := p.put(ctx, &sb, orchestrator.SandboxQuarantined, "a reset was interrupted; run savepoint sandbox reset "+sb.Name); err != nil {
 		return err
 	}
 	p.c.Guest.Disconnect(sb.ID)
-	err := p.step("reset", string(Pristine), func() error { return p.restore(ctx, sb) })
+	var away *orchestrator.NodeError
+	untouched := false
+	err := p.step("reset", string(Pristine), func() error {
+		list, err := p.c.Snapshots.List(ctx, sb.VM)
+		if err != nil {
+			untouched = errors.As(err, &away)
+			return err
+		}
+		return p.restore(ctx, sb, list)
+	})
+	if untouched { // its node is out of reach: it is as it was, and that is no reason to withhold it
+		return errors.Join(fmt.Errorf("reset sandbox %s: %w", sb.Name, err), p.put(ctx, &sb, was, reason))
+	}
 	if err != nil {
 		err = fmt.Errorf("reset sandbox %s: %w", sb.Name, err)
 		return errors.Join(err, p.quarantine(ctx, &sb, err.Error()+"; mend the cause and run savepoint sandbox reset "+sb.Name))
@@ -34,11 +47,7 @@ func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error 
 	return p.put(ctx, &sb, orchestrator.SandboxReady, "")
 }
 
-func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox) error {
-	list, err := p.c.Snapshots.List(ctx, sb.VM)
-	if err != nil {
-		return err
-	}
+func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox, list []orchestrator.Snapshot) error {
 	found := false
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Name == Pristine {

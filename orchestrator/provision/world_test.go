@@ -37,6 +37,10 @@ type world struct {
 	latestOnly bool          // the storage restores only the newest snapshot
 	stubborn   time.Duration // how far the guests' clocks stay off
 	asleep     bool          // guests do not answer
+	nodes      []Node        // of the cluster
+	limits     Limits
+	down       []string // nodes that are out of reach
+	mute       bool     // the cluster does not answer for its nodes
 }
 
 type machine struct {
@@ -58,12 +62,14 @@ func newWorld() *world {
 		sandboxes: map[orchestrator.SandboxID]orchestrator.Sandbox{},
 		addresses: map[orchestrator.SandboxID]netip.Addr{},
 		vms:       map[orchestrator.VMID]*machine{},
+		nodes:     []Node{site("pve1")},
 	}
 }
 
 func (w *world) provisioner() *Provisioner {
 	return New(Config{
 		Registry: w, Hypervisor: hypervisor{w}, Snapshots: snapshots{w}, Identity: w, Guest: w,
+		Fleet: w, Template: "guest", Limits: w.limits,
 		FirstVMID: 9000, LastVMID: 9099, Rest: time.Hour, Subnet: netip.MustParsePrefix("10.0.0.0/24"),
 		SSHKeys: []string{"ssh-ed25519 AAAA"}, BootTimeout: 50 * time.Millisecond,
 		Now:   func() time.Time { return w.now },
@@ -116,6 +122,41 @@ func (w *world) living() []orchestrator.Sandbox {
 	return l
 }
 
+// --- Fleet
+
+const gib = int64(1) << 30
+
+// site is a node with a template of its own and much memory.
+func site(name string) Node {
+	return Node{
+		Name: name, Online: true, Memory: 64 * gib, Free: 60 * gib,
+		Templates: []Template{{VM: orchestrator.VMRef{Node: name, ID: 8000}, Memory: gib / 2, Storages: []string{"local"}}},
+	}
+}
+
+func (w *world) Nodes(context.Context, string) ([]Node, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mute {
+		return nil, fmt.Errorf("list nodes: %w", orchestrator.ErrUnavailable)
+	}
+	all := slices.Clone(w.nodes)
+	for i := range all {
+		if slices.Contains(w.down, all[i].Name) {
+			all[i] = Node{Name: all[i].Name}
+		}
+	}
+	return all, nil
+}
+
+// reach is the error of every call about a VM on a node that is down.
+func (w *world) reach(vm orchestrator.VMRef) error {
+	if slices.Contains(w.down, vm.Node) {
+		return fmt.Errorf("%s: %w", vm, &orchestrator.NodeError{Node: vm.Node})
+	}
+	return nil
+}
+
 // --- Registry
 
 func (w *world) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error {
@@ -161,6 +202,9 @@ func (w *world) ReleaseAddress(ctx context.Context, owner orchestrator.SandboxID
 
 // owned is the check that every destructive call makes.
 func (w *world) owned(vm orchestrator.VMRef, sb orchestrator.SandboxID) (*machine, error) {
+	if err := w.reach(vm); err != nil {
+		return nil, err
+	}
 	m := w.vms[vm.ID]
 	switch {
 	case m == nil:
@@ -175,6 +219,9 @@ type hypervisor struct{ w *world }
 
 func (h hypervisor) Clone(ctx context.Context, r orchestrator.CloneRequest) error {
 	return h.w.do(ctx, "clone", func() error {
+		if err := errors.Join(h.w.reach(r.VM), h.w.reach(r.Template)); err != nil {
+			return err
+		}
 		if h.w.vms[r.VM.ID] != nil {
 			return fmt.Errorf("%s: %w", r.VM, orchestrator.ErrExists)
 		}
@@ -219,6 +266,9 @@ func (h hypervisor) Destroy(ctx context.Context, r orchestrator.VMRequest) error
 
 func (h hypervisor) Status(ctx context.Context, vm orchestrator.VMRef) (st orchestrator.VMStatus, err error) {
 	err = h.w.do(ctx, "status", func() error {
+		if err := h.w.reach(vm); err != nil {
+			return err
+		}
 		m := h.w.vms[vm.ID]
 		if m == nil {
 			return fmt.Errorf("%s: %w", vm, orchestrator.ErrNotFound)
@@ -275,6 +325,9 @@ func (s snapshots) Delete(ctx context.Context, r orchestrator.SnapshotRequest) e
 
 func (s snapshots) List(ctx context.Context, vm orchestrator.VMRef) (l []orchestrator.Snapshot, err error) {
 	err = s.w.do(ctx, "list", func() error {
+		if err := s.w.reach(vm); err != nil {
+			return err
+		}
 		m := s.w.vms[vm.ID]
 		if m == nil {
 			return fmt.Errorf("%s: %w", vm, orchestrator.ErrNotFound)

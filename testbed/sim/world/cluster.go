@@ -83,8 +83,10 @@ type vm struct {
 	template bool
 	running  bool
 	lock     string
+	holder   *task // who holds the lock; dead or none when it is stale
 	parent   orchestrator.SnapshotName
-	snaps    []*snap // in the order they were taken, of all kinds
+	work     orchestrator.SnapshotName // the parent of what is in the workspace, which has its own chain
+	snaps    []*snap                   // in the order they were taken, of all kinds
 	files    Tree
 	guest    guest
 	tasks    []*task
@@ -108,6 +110,7 @@ type snap struct {
 	kind    orchestrator.Boundary
 	files   Tree
 	owner   orchestrator.SandboxID
+	work    orchestrator.SnapshotName // the workspace's parent at that time
 	boot    int
 	clock   time.Time
 	procs   []*process
@@ -320,10 +323,16 @@ func (v *vm) remove(s *snap) {
 	}
 	v.snaps = slices.Delete(v.snaps, i, i+1)
 	inWorkspace := s.kind == orchestrator.BoundaryWorkspace
-	if !inWorkspace && v.parent == s.Name {
+	switch {
+	case inWorkspace && v.work == s.Name:
+		v.work = s.Parent
+	case !inWorkspace && v.parent == s.Name:
 		v.parent = s.Parent
 	}
 	for _, o := range v.snaps {
+		if inWorkspace && o.work == s.Name {
+			o.work = s.Parent
+		}
 		if (o.kind == orchestrator.BoundaryWorkspace) == inWorkspace && o.Parent == s.Name {
 			o.Parent = s.Parent
 		}

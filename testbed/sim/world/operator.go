@@ -110,7 +110,7 @@ func (c *Cluster) NeedsOperator(t orchestrator.Transaction) (why []string) {
 		if v.owner != t.Sandbox.ID {
 			why = append(why, fmt.Sprintf("the vm belongs to %q", v.owner))
 		}
-		if v.lock != "" && !v.moves() {
+		if v.lock != "" && !v.holder.moves() {
 			why = append(why, "stale lock "+v.lock)
 		}
 		if slices.ContainsFunc(v.tasks, func(k *task) bool { return k.Running && k.ends.IsZero() }) {
@@ -143,10 +143,8 @@ func (c *Cluster) NeedsOperator(t orchestrator.Transaction) (why []string) {
 	return why
 }
 
-// moves reports whether a task runs that will end by itself.
-func (v *vm) moves() bool {
-	return slices.ContainsFunc(v.tasks, func(k *task) bool { return k.Running && !k.ends.IsZero() })
-}
+// moves reports whether the task runs and will end by itself.
+func (k *task) moves() bool { return k != nil && k.Running && !k.ends.IsZero() }
 
 // Mend is what an operator does about a VM that needs him. It reports whether
 // the snapshot with that name can still be restored.
@@ -157,7 +155,8 @@ func (c *Cluster) Mend(sb orchestrator.Sandbox, keep orchestrator.SnapshotName) 
 				c.end(v, k, FateDies)
 			}
 		}
-		v.lock, v.owner, v.guest.key, v.needs, v.guest.mute = "", sb.ID, sb.HostKey, nil, time.Time{}
+		v.lock, v.holder = "", nil
+		v.owner, v.guest.key, v.needs, v.guest.mute = sb.ID, sb.HostKey, nil, time.Time{}
 		for _, s := range slices.Clone(v.snaps) {
 			kept := v.find(keep)
 			newer := kept != nil && slices.Contains(v.newer(kept), s.Name)
@@ -191,7 +190,7 @@ func (c *Cluster) Rebuild(sb orchestrator.Sandbox) {
 // Strip removes every snapshot of the VM.
 func (c *Cluster) Strip(sb orchestrator.Sandbox) {
 	_ = c.at(sb.VM, func(v *vm) error {
-		v.snaps, v.parent = nil, ""
+		v.snaps, v.parent, v.work = nil, "", ""
 		c.remember(v.ref.ID)
 		return nil
 	})

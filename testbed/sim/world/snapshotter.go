@@ -138,14 +138,11 @@ func (d driver) atOnce(v *vm, fate Fate, what string, j job) error {
 func (c *Cluster) capture(v *vm, s *snap) {
 	s.Incomplete, s.owner = "", v.owner
 	if s.kind == orchestrator.BoundaryWorkspace {
-		s.files, s.Parent = v.files.part(true), ""
-		for _, o := range v.snaps {
-			if o.kind == s.kind && o != s {
-				s.Parent = o.Name
-			}
-		}
+		s.files, s.Parent = v.files.part(true), v.work
+		v.work = s.Name
 		return
 	}
+	s.work = v.work
 	s.files, s.boot, s.clock = maps.Clone(v.files), v.guest.boot, c.now().Add(v.guest.skew)
 	if s.Memory {
 		for _, q := range v.guest.procs {
@@ -216,7 +213,7 @@ func (d driver) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) er
 // revert restores a snapshot of the VM: with memory it runs on, without it is
 // stopped. Its configuration becomes the snapshot's, its owner's tag included.
 func (c *Cluster) revert(v *vm, s *snap) {
-	v.files, v.parent, v.owner = maps.Clone(s.files), s.Name, s.owner
+	v.files, v.parent, v.work, v.owner = maps.Clone(s.files), s.Name, s.work, s.owner
 	v.guest.procs, v.running = nil, false
 	if !c.NewestOnly { // the workspace's snapshots are inside the disk
 		v.snaps = slices.DeleteFunc(v.snaps, func(o *snap) bool {
@@ -240,7 +237,7 @@ func (c *Cluster) revertWorkspace(v *vm, name orchestrator.SnapshotName) {
 		return
 	}
 	v.guest.procs = slices.DeleteFunc(v.guest.procs, func(q *process) bool { q.over = q.over || !q.root; return !q.root })
-	v.files = v.files.part(false)
+	v.files, v.work = v.files.part(false), name
 	maps.Copy(v.files, s.files)
 }
 
@@ -291,12 +288,9 @@ func (d driver) List(ctx context.Context, ref orchestrator.VMRef) (all []orchest
 			for _, s := range v.snaps {
 				if (s.kind == orchestrator.BoundaryWorkspace) == d.inWorkspace() {
 					c := s.Snapshot
-					c.Current = c.Name == v.parent
+					c.Current = c.Name == v.parent && !d.inWorkspace() || c.Name == v.work && d.inWorkspace()
 					all = append(all, c)
 				}
-			}
-			if d.inWorkspace() && len(all) > 0 {
-				all[len(all)-1].Current = true
 			}
 			return nil
 		})

@@ -75,7 +75,9 @@ func (c *Cluster) order(v *vm, fate Fate, j job) (*task, error) {
 		UPID: orchestrator.UPID(fmt.Sprintf("UPID:%s:%08X:%s:%d:", v.ref.Node, c.next(), j.kind, v.ref.ID)), Type: j.kind, VM: v.ref,
 		Started: now.Truncate(time.Second), Running: true,
 	}}
-	v.lock = j.lock
+	if j.lock != "" {
+		v.lock, v.holder = j.lock, k
+	}
 	v.tasks = append(v.tasks, k)
 	if len(v.tasks) > 2*kept {
 		v.tasks = slices.DeleteFunc(v.tasks, func(o *task) bool { return !o.Running && len(v.tasks) > kept && o != k })
@@ -111,14 +113,22 @@ func (c *Cluster) end(v *vm, k *task, fate Fate) {
 		if k.job.undo != nil {
 			k.job.undo()
 		}
-		v.lock = ""
+		v.unlock(k)
 		k.err = fmt.Errorf("%s %s: storage error: %w", k.Type, v.ref, orchestrator.ErrUnavailable)
 	default:
-		v.lock = ""
+		v.unlock(k)
 		k.err = k.job.finish()
 	}
 	if k.err != nil {
 		k.Failure = k.err.Error()
+	}
+}
+
+// unlock takes away the lock that the task holds, and no other's: a task that
+// needs none may run beside one that does. The caller holds mu.
+func (v *vm) unlock(k *task) {
+	if v.holder == k {
+		v.lock, v.holder = "", nil
 	}
 }
 
