@@ -66,6 +66,16 @@ lists_fresh() {
   [ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -mtime -1 -print -quit 2>/dev/null)" ]
 }
 
+# The lab starts what it needs by itself, in its own namespaces: a package's
+# service (frr) would begin to route on this machine. A policy of the machine's
+# own stands.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101 # no service starts while savepoint installs packages\n' >"$policy"
+  chmod 755 "$policy"
+fi
+
 echo "Installing them with apt-get ..." >&2
 updated=no
 if ! lists_fresh; then
