@@ -1,0 +1,35 @@
+// Package zfs gives the lab real ZFS: one pool on a file, served by zfs-fuse,
+// with a dataset for each volume.
+//
+// # Overview
+//
+// Open starts the daemon and makes the pool, or takes over what an earlier
+// process left of them; Close stops them and keeps the pool; Sweep ends and
+// removes all of it, whatever state it is in. Everything is in one directory:
+//
+//	pool.img       the pool's only disk, sparse
+//	mnt/NAME/raw   one volume: a dataset with a raw file in it
+//	zfs-fuse.pid   the daemon's id
+//	zfs-fuse.log   what it has to say
+//
+// A volume is a raw file because zfs-fuse dies on zvols. Its methods return the
+// classes below, read from zfs's own texts.
+//
+// # Invariants
+//
+//   - The daemon is known by the directory in its arguments, never by its name
+//     alone. It outlives the process that started it: guests use its files.
+//   - There is one zfs-fuse on a machine, because its socket has a fixed place. One
+//     that is not this directory's is named (ForeignError) and left alone.
+//   - The pool is in no cache file: no other daemon opens it by itself.
+//   - zfs rollback and zfs destroy of a snapshot take exactly one and no option.
+//   - A stop goes in the order that works: unmount, export, end the daemon.
+//
+// # Limits
+//
+// Root and /dev/fuse are needed (Require). After Rollback a program that has the
+// volume open may keep what it read before: it has to close it first.
+// A pool of zfs-fuse that is full to the last block cannot even roll back.
+// zfs-fuse 0.7 was seen to hang when a large write filled a pool of 4 KiB blocks;
+// this package makes pools of 512 bytes, where it ends with an error.
+package zfs
