@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -8,27 +9,60 @@ import (
 
 func everything() bool { return os.Getenv("SAVEPOINT_DEEP") == "1" }
 
+// explored counts what was played of one scenario or of several.
+type explored struct {
+	points, singles, doubles int
+	firsts                   int // first deaths whose second deaths were all played
+}
+
+func (x *explored) add(o explored) {
+	x.points, x.singles, x.doubles, x.firsts = x.points+o.points, x.singles+o.singles, x.doubles+o.doubles, x.firsts+o.firsts
+}
+
+// account says what was played: all of it only if nothing ended it.
+func (x explored) account(t *testing.T) string {
+	t.Helper()
+	switch {
+	case t.Failed():
+		return fmt.Sprintf("NOT all settled: ended by a failure, after %d single deaths and %d pairs", x.singles, x.doubles)
+	case x.firsts == x.singles:
+		return fmt.Sprintf("%3d crash points: all %3d single deaths and all %5d pairs, all settled", x.points, x.singles, x.doubles)
+	default:
+		return fmt.Sprintf("%3d crash points: all %3d single deaths and %5d pairs (those of %d of %d first deaths; all with SAVEPOINT_DEEP=1), all settled",
+			x.points, x.singles, x.doubles, x.firsts, x.singles)
+	}
+}
+
 // Every process is a promise: it dies before and after each of its calls and
 // writes, and the next one settles what it left. Without SAVEPOINT_DEEP=1 only
 // a part of the pairs of deaths is explored, evenly spread.
 func TestCrash(t *testing.T) {
+	one := chosen(t, true)
 	var mu sync.Mutex
-	points, singles, doubles := 0, 0, 0
+	var all explored
+	played := 0
 	t.Run("scenarios", func(t *testing.T) {
 		for _, sc := range scenarios() {
 			t.Run(sc.name, func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
-					n, s, d := explore(t, sc, stride(sc))
-					t.Logf("%-28s %3d crash points, %3d single and %5d double schedules, all settled", sc.name, n, s, d)
+					if one != nil {
+						replay(t, sc, *one)
+						return
+					}
+					x := explore(t, sc, stride(sc))
+					t.Logf("%-28s %s", sc.name, x.account(t))
 					mu.Lock()
 					defer mu.Unlock()
-					points, singles, doubles = points+n, singles+s, doubles+d
+					played++
+					all.add(x)
 				})
 			})
 		}
 	})
-	t.Logf("%d scenarios: %d crash points, %d single and %d double schedules", len(scenarios()), points, singles, doubles)
+	if one == nil {
+		t.Logf("%d of %d scenarios: %s", played, len(scenarios()), all.account(t))
+	}
 }
 
 // stride is how many first deaths are passed over for one whose second deaths
@@ -46,36 +80,38 @@ func stride(sc scenario) int {
 	}
 }
 
-// explore plays every schedule of one and two deaths.
-func explore(t *testing.T, sc scenario, stride int) (points, singles, doubles int) {
+// explore plays every schedule of one death, and every one of two whose first
+// is not passed over. It ends with the first that does not settle.
+func explore(t *testing.T, sc scenario, stride int) (x explored) {
 	t.Helper()
 	if found, _ := play(sc, []int{0}, nil); len(found) > 0 {
-		report(t, sc, []int{0}, found)
-		return points, singles, doubles
+		report(t, sc, schedule{deaths: []int{0}}, found)
+		return x
 	}
 	for n := 1; ; n++ {
 		found, alive := play(sc, []int{n}, nil)
 		if len(found) > 0 {
-			report(t, sc, []int{n}, found)
-			return n, singles, doubles
+			report(t, sc, schedule{deaths: []int{n}}, found)
+			return x
 		}
 		if alive == 0 {
-			return n - 1, singles, doubles
+			return x
 		}
-		singles++
+		x.points, x.singles = n, x.singles+1
 		if n%stride != 0 && n != 1 {
 			continue
 		}
 		for m := 1; ; m++ {
 			found, alive := play(sc, []int{n, m}, nil)
 			if len(found) > 0 {
-				report(t, sc, []int{n, m}, found)
-				return n, singles, doubles
+				report(t, sc, schedule{deaths: []int{n, m}}, found)
+				return x
 			}
 			if alive == 1 {
 				break
 			}
-			doubles++
+			x.doubles++
 		}
+		x.firsts++
 	}
 }

@@ -34,6 +34,7 @@ type lab struct {
 	ends     []orchestrator.State // what run was told, in order
 	// faults, when not nil, are for every process that boot starts.
 	faults *world.Faults
+	full   func() bool // whether the journal has no room for what is written now; nil: it has
 	skew   time.Duration
 	old    int64 // transactions of processes up to this one were compared and are final
 }
@@ -77,12 +78,12 @@ func newLab(sc scenario, log func(string)) *lab {
 // boot starts a new process, as after a crash.
 func (l *lab) boot(at func(world.Point) error) {
 	if l.disk == nil {
-		l.disk = sim.NewJournal("sim", nil)
+		l.disk = sim.NewJournal("sim", l.room)
 		if l.sc.prepare != nil {
 			l.sc.prepare(l)
 		}
 	} else {
-		l.disk = l.disk.Reopen(nil)
+		l.disk = l.disk.Reopen(l.room)
 	}
 	l.n++
 	l.p = &world.Process{C: l.c, Disk: l.disk, At: at, Log: l.log, Skew: l.skew}
@@ -303,18 +304,6 @@ func (l *lab) undisturbed() {
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
-}
-
-// report says what was found and how to see it again.
-func report(t *testing.T, sc scenario, deaths []int, found []world.Finding) {
-	t.Helper()
-	var lines []string
-	again, _ := play(sc, deaths, func(s string) { lines = append(lines, s) })
-	if len(again) != len(found) {
-		t.Errorf("the replay found %d, not %d: it is not deterministic", len(again), len(found))
-	}
-	t.Errorf("scenario %s, deaths at %v:\n%v\npoints:\n%s\nagain: go test ./testbed/sim -run 'Crash.*/%s$' -v",
-		sc.name, deaths, found, joinLines(lines), sc.name)
 }
 
 func joinLines(lines []string) string {

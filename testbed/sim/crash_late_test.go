@@ -50,23 +50,28 @@ func late() (all []scenario) {
 // Every order to the cluster arrives late, once while its process lives and
 // once after it died of the loss.
 func TestCrashLate(t *testing.T) {
+	one := chosen(t, false)
 	for _, sc := range late() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
-				n := troubled(t, sc, trouble{fate: world.FateLate})
-				t.Logf("%d orders came late", n+forsaken(t, sc))
+				if one != nil {
+					replay(t, sc, *one)
+					return
+				}
+				n := troubled(t, sc, fares("late", world.FateLate))
+				n += troubled(t, sc, dead())
+				t.Logf("%-28s %2d orders came late, %s", sc.name, n, verdict(t))
 			})
 		})
 	}
 }
 
-// forsaken lets the process die with every order that comes late; the next one
+// dead is an order that comes late and whose process dies with it; the next one
 // settles what it left and gives the sandbox other work.
-func forsaken(t *testing.T, sc scenario) (n int) {
-	t.Helper()
-	for n = 1; ; n++ {
-		l := newLab(sc, nil)
+func dead() trouble {
+	return trouble{name: "late-death", play: func(sc scenario, n int, log func(string)) ([]world.Finding, bool) {
+		l := newLab(sc, log)
 		l.boot(nil)
 		seen, hit := 0, false
 		l.p.Fate = func(world.Point) world.Fate {
@@ -84,15 +89,13 @@ func forsaken(t *testing.T, sc scenario) (n int) {
 		}
 		l.together(sc.callers(l)...)
 		if !hit {
-			return n - 1
+			return l.found, false
 		}
 		l.boot(nil)
 		_, _ = l.recover()
 		l.run(context.Background(), orchestrator.Spec{Command: "echo next > /workspace/next", Boundary: "machine"})
 		time.Sleep(time.Minute)
-		if l.calm(); len(l.found) > 0 {
-			t.Errorf("scenario %s, death with order %d:\n%v", sc.name, n, l.found)
-			return n
-		}
-	}
+		l.calm()
+		return l.found, true
+	}}
 }

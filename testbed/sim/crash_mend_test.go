@@ -37,14 +37,23 @@ func (l *lab) calm() (views []view) {
 	return views
 }
 
-// needs checks that what is not finished needs an operator.
+// asked is what an operator relies on who reads what savepoint says.
+const asked = "an operator is asked about a lock that no task holds"
+
+// needs checks that what is not finished needs an operator, and that he is told
+// so where the cluster shows it.
 func (l *lab) needs() {
 	for _, t := range l.unfinished() {
 		if l.log != nil {
 			l.log(fmt.Sprintf("-- %s is %s (%s): %v", t.ID, t.State, t.Reason, l.c.NeedsOperator(t)))
 		}
-		if why := l.c.NeedsOperator(t); len(why) == 0 {
+		why := l.c.NeedsOperator(t)
+		locks := slices.DeleteFunc(slices.Clone(why), func(s string) bool { return !strings.HasPrefix(s, "stale lock ") })
+		switch {
+		case len(why) == 0:
 			l.finding(world.Needed, "transaction %s is %s without a need: %s", t.ID, t.State, t.Reason)
+		case len(locks) == len(why) && t.State != orchestrator.StateStuck:
+			l.finding(asked, "transaction %s is %s for a %s, and nobody was told", t.ID, t.State, locks[0])
 		}
 	}
 }

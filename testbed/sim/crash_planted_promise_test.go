@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -60,6 +61,29 @@ func (j keyless) AppendAll(ctx context.Context, rs []orchestrator.Record) error 
 		rs[i].Key = ""
 	}
 	return j.batching.AppendAll(ctx, rs)
+}
+
+// resigned gives up for good when there was no room once.
+type resigned struct {
+	batching
+	err error
+}
+
+func (j *resigned) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
+	if j.err == nil {
+		j.err = j.batching.AppendAll(ctx, rs)
+	}
+	return j.err
+}
+
+// boastful says that it wrote what it has no room for.
+type boastful struct{ batching }
+
+func (j boastful) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
+	if err := j.batching.AppendAll(ctx, rs); !errors.Is(err, orchestrator.ErrUnavailable) {
+		return err
+	}
+	return nil
 }
 
 // lateSession writes a session with whatever is written next.

@@ -53,6 +53,23 @@ func mistakes() []planted {
 		{name: "a lock is taken for nothing", in: []string{"disk-collect"}, wrap: eachDriver(func(d orchestrator.Snapshotter, _ *lab) orchestrator.Snapshotter {
 			return careless{d}
 		})},
+		{name: "a POST is repeated after an unknown outcome", in: []string{"disk-collect"}, wrap: eachDriver(func(d orchestrator.Snapshotter, _ *lab) orchestrator.Snapshotter {
+			return reposting{d}
+		})},
+		{name: "an order to restore is repeated after an unknown outcome", in: []string{"disk-any=true-run"}, wrap: eachDriver(func(d orchestrator.Snapshotter, _ *lab) orchestrator.Snapshotter {
+			return rerestoring{d}
+		})},
+		{name: "a stale lock is taken for free", in: []string{"disk-fail"}, wrap: func(l *lab, c *orchestrator.Config) {
+			c.Hypervisor = unlocking{c.Hypervisor, l}
+		}},
+		{name: "a journal that was full is not asked again", in: []string{"disk-fail"}, wrap: func(_ *lab, c *orchestrator.Config) {
+			c.Journal = &resigned{batching: batching{c.Journal}}
+		}},
+		{name: "a process that starts on a full journal goes to work", in: []string{"disk-fail"}, wrap: func(l *lab, c *orchestrator.Config) {
+			if l.n > 1 {
+				c.Journal = boastful{batching{c.Journal}}
+			}
+		}},
 		{name: "a rollback is not verified", in: []string{"machine-fail"}, wrap: func(l *lab, c *orchestrator.Config) {
 			c.Snapshotters[orchestrator.BoundaryMachine] = idle{c.Snapshotters[orchestrator.BoundaryMachine]}
 			c.Guest = &gullible{Guest: c.Guest}
@@ -107,10 +124,16 @@ func TestCrashFindsMistakes(t *testing.T) {
 						t.Fatalf("without the mistake: %v", found)
 					}
 					sc.wrap, sc.ends = m.wrap, nil
-					if how, found := catch(sc); len(found) > 0 {
-						t.Logf("%-62s caught by: %s (%s, %s)", m.name, invariants(found), sc.name, how)
-						return
+					s, found := catch(sc)
+					if len(found) == 0 {
+						continue
 					}
+					sc.wrap = nil
+					if found, _ := s.play(sc, nil); len(found) > 0 {
+						t.Errorf("without the mistake, %s, %s: %v", sc.name, s, found)
+					}
+					t.Logf("%-62s caught by: %s (%s, %s)", m.name, invariants(found), sc.name, s)
+					return
 				}
 				t.Error("the mistake was not caught")
 			})
@@ -122,7 +145,7 @@ func (m planted) scenarios() (all []scenario) {
 	if m.add != nil {
 		return []scenario{*m.add}
 	}
-	for _, sc := range scenarios() {
+	for _, sc := range append(scenarios(), late()...) {
 		for _, name := range m.in {
 			if sc.name == name {
 				all = append(all, sc)
@@ -144,28 +167,30 @@ func invariants(found []world.Finding) string {
 }
 
 // catch explores until something is found, and says by which schedule.
-func catch(sc scenario) (how string, found []world.Finding) {
+func catch(sc scenario) (s schedule, found []world.Finding) {
 	for n := 0; ; n++ {
-		found, alive := play(sc, []int{n}, nil)
+		s = schedule{deaths: []int{n}}
+		found, fits := s.play(sc, nil)
 		if len(found) > 0 {
-			return fmt.Sprintf("death at %d", n), found
+			return s, found
 		}
-		if n > 0 && alive == 0 {
+		if !fits {
 			break
 		}
 	}
 	for _, x := range troubles() {
 		for n := 1; ; n++ {
-			found, hit := endure(sc, x, n, nil)
+			s = schedule{x: x, n: n}
+			found, hit := s.play(sc, nil)
 			if len(found) > 0 {
-				return fmt.Sprintf("%v, at %d", x, n), found
+				return s, found
 			}
 			if !hit {
 				break
 			}
 		}
 	}
-	return "", nil
+	return s, nil
 }
 
 // lostStep loses the connection of a step, and commits if it may.
@@ -271,6 +296,50 @@ func (d careless) Delete(ctx context.Context, r orchestrator.SnapshotRequest) er
 		return err
 	}
 	return nil
+}
+
+// reposting orders again what got no answer, and does not look first. Deletions
+// alone could be repeated: no name is used twice.
+type reposting struct{ orchestrator.Snapshotter }
+
+func (d reposting) Create(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	return twice(func() error { return d.Snapshotter.Create(ctx, r) })
+}
+
+func (d reposting) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	return twice(func() error { return d.Snapshotter.Rollback(ctx, r) })
+}
+
+func (d reposting) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	return twice(func() error { return d.Snapshotter.Delete(ctx, r) })
+}
+
+type rerestoring struct{ orchestrator.Snapshotter }
+
+func (d rerestoring) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	return twice(func() error { return d.Snapshotter.Rollback(ctx, r) })
+}
+
+func twice(order func() error) error {
+	err := order()
+	if errors.Is(err, orchestrator.ErrUnknownOutcome) {
+		return order()
+	}
+	return err
+}
+
+// unlocking sees no lock that no task holds.
+type unlocking struct {
+	orchestrator.Hypervisor
+	l *lab
+}
+
+func (h unlocking) Status(ctx context.Context, ref orchestrator.VMRef) (orchestrator.VMStatus, error) {
+	st, err := h.Hypervisor.Status(ctx, ref)
+	if st.Lock != "" && slices.Contains(h.l.c.NeedsOperator(view{Sandbox: h.l.boxes[0]}), "stale lock "+st.Lock) {
+		st.Lock = ""
+	}
+	return st, err
 }
 
 type hoarder struct{ orchestrator.Snapshotter }

@@ -10,6 +10,7 @@ import (
 
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/provision"
+	"savepoint/testbed/sim"
 	"savepoint/testbed/sim/world"
 )
 
@@ -46,6 +47,9 @@ func (l *lab) handedOut() {
 type holdOf struct{ l *lab }
 
 func (h holdOf) PutSandbox(_ context.Context, sb orchestrator.Sandbox) error {
+	if h.l.room(nil) != sim.JournalWorks { // it is in the journal's file
+		return fmt.Errorf("write sandbox %s: no room: %w", sb.Name, orchestrator.ErrUnavailable)
+	}
 	return h.l.p.Record(sb.ID, "journal sandbox "+string(sb.State), func() { h.l.put(sb) })
 }
 
