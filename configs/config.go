@@ -54,6 +54,13 @@ type Cluster struct {
 	TokenSecretFile string `mapstructure:"token_secret_file" kind:"path"`
 	// Nodes that sandboxes may be placed on. Empty: every node that is online.
 	Nodes []string `mapstructure:"nodes"`
+	// DrainedNodes get no new sandboxes; those that are there can be used.
+	DrainedNodes []string `mapstructure:"drained_nodes"`
+	// MaxPerNode is the most sandboxes of one node. Default 0: any number.
+	MaxPerNode int `mapstructure:"max_per_node"`
+	// MemoryReserve is how much memory stays free on a node when a sandbox is
+	// placed there. Default 0: free memory only says which node comes first.
+	MemoryReserve Size `mapstructure:"memory_reserve"`
 	// Pool that every sandbox is put into. Default "savepoint".
 	Pool string `mapstructure:"pool"`
 	// Storage is where a full clone is written. Empty: the template's storage.

@@ -140,9 +140,14 @@ func (k checker) cluster() {
 	k.match("cluster.token_id", cl.TokenID, tokenID, "is not a token id", `write "USER@REALM!NAME", like "savepoint@pve!engine"`)
 	k.match("cluster.pool", cl.Pool, poolName, "is not a pool's name", "use letters, digits, '.', '_' and '-'")
 	k.match("cluster.storage", cl.Storage, storageName, "is not a storage's name", "use the id that `pvesm status` prints")
-	for _, n := range cl.Nodes {
-		if !dnsName.MatchString(n) {
-			k.bad("cluster.nodes", fmt.Sprintf("has %q, which is not a node's name", n), "use the names that `pvecm nodes` prints")
+	for _, l := range []struct {
+		name  string
+		nodes []string
+	}{{"cluster.nodes", cl.Nodes}, {"cluster.drained_nodes", cl.DrainedNodes}} {
+		for _, n := range l.nodes {
+			if !dnsName.MatchString(n) {
+				k.bad(l.name, fmt.Sprintf("has %q, which is not a node's name", n), "use the names that `pvecm nodes` prints")
+			}
 		}
 	}
 	switch {
@@ -209,6 +214,8 @@ func (k checker) ranges() {
 		value      int64
 		least, top int64
 	}{
+		{"cluster.max_per_node", int64(c.Cluster.MaxPerNode), 0, 100_000},
+		{"cluster.memory_reserve", int64(c.Cluster.MemoryReserve), 0, 1 << 50},
 		{"cluster.clones_per_storage", int64(c.Cluster.ClonesPerStorage), 1, 64},
 		{"cluster.limits.full_clones", int64(c.Cluster.Limits.FullClones), 1, 64},
 		{"cluster.limits.linked_clones", int64(c.Cluster.Limits.LinkedClones), 1, 64},

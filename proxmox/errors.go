@@ -253,6 +253,7 @@ func (f *failure) explainAPI(api *pve.APIError, write bool) {
 	if f.cause == "" {
 		f.cause = api.Status
 	}
+	defer f.blameNode(api)
 	switch code := api.StatusCode; {
 	case code == http.StatusUnauthorized:
 		f.class = orchestrator.ErrDenied
@@ -280,6 +281,24 @@ func (f *failure) explainAPI(api *pve.APIError, write bool) {
 			return
 		}
 		f.lost(write)
+	}
+}
+
+var (
+	nodeInPathRE = regexp.MustCompile(`/nodes/([^/]+)`)
+	noSuchNodeRE = re(`hostname lookup '[^']*' failed`)
+)
+
+// blameNode names the node where it is what was not reached, so that callers can
+// tell it from a cluster that does not answer.
+func (f *failure) blameNode(api *pve.APIError) {
+	sub := nodeInPathRE.FindStringSubmatch(api.Path)
+	if sub == nil || !errors.Is(f.class, orchestrator.ErrUnavailable) {
+		return
+	}
+	if api.StatusCode >= 595 || noSuchNodeRE.MatchString(f.cause) {
+		f.class = &orchestrator.NodeError{Node: sub[1]}
+		f.mend = "check node " + sub[1] + "; what is on it can be used when it is back"
 	}
 }
 

@@ -176,6 +176,8 @@ type sandboxView struct {
 	orchestrator.Sandbox
 	Open string `json:"open_transaction,omitempty"`
 	Hint string `json:"hint,omitempty"`
+	// Unavailable says why the sandbox's node is out of reach; it is as it was.
+	Unavailable string `json:"unavailable,omitempty"`
 	// Begun is the open transaction of several commands that has the sandbox.
 	Begun   string                     `json:"begun_transaction,omitempty"`
 	Expires time.Time                  `json:"begun_expires,omitzero"`
@@ -184,13 +186,17 @@ type sandboxView struct {
 
 // Health is the one word a list shows.
 func (v sandboxView) Health() string {
-	if v.Open != "" {
+	switch {
+	case v.Open != "":
 		return "quarantined"
+	case v.Unavailable != "" && v.State == orchestrator.SandboxReady:
+		return "unavailable"
 	}
 	return string(v.State)
 }
 
-// sandboxViews reads the sandboxes without asking the cluster.
+// sandboxViews reads the sandboxes from the journal and asks the cluster no more
+// than which nodes are there.
 func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error) {
 	j, err := a.readJournal()
 	if err != nil || j == nil {
@@ -227,6 +233,7 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 		}
 		views = append(views, v)
 	}
+	a.reachability(ctx, views)
 	return views, nil
 }
 

@@ -46,8 +46,9 @@ type cluster struct {
 	serving errgroup.Group
 }
 
-// startCluster starts one in dir and writes the configuration for it.
-func startCluster(dir string, storages ...pve.Storage) (_ *cluster, err error) {
+// startCluster starts one in dir, with these nodes, and writes the configuration
+// for it.
+func startCluster(dir string, nodes []string, storages ...pve.Storage) (_ *cluster, err error) {
 	c := &cluster{backend: sim.New(sim.Behaviour{})}
 	defer func() {
 		if err != nil {
@@ -59,7 +60,7 @@ func startCluster(dir string, storages ...pve.Storage) (_ *cluster, err error) {
 	}
 	const user = "savepoint@pve"
 	c.api, err = pve.New(pve.Config{
-		Dir: filepath.Join(dir, "pve"), Machines: c.backend.Machines(), Disks: c.backend.Disks(),
+		Dir: filepath.Join(dir, "pve"), Nodes: nodes, Machines: c.backend.Machines(), Disks: c.backend.Disks(),
 		Storages: storages, Pools: []string{"savepoint"}, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
 		Users: []access.User{{ID: user, Tokens: []access.Token{{ID: "cli", Shared: true}}}},
 		ACL:   []access.Entry{{Path: "/", Subject: user, Role: "Administrator"}}, Logger: zerolog.Nop(),

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
+	"savepoint/orchestrator/provision"
 	"savepoint/policy"
 	"savepoint/testbed/lab"
 )
@@ -134,7 +135,7 @@ func (d *demo) prepare(ctx context.Context) error {
 		} else if !errors.Is(err, orchestrator.ErrNotFound) {
 			return "", err
 		}
-		d.sb, err = d.s.prov.Create(ctx, demoSandbox, tpl)
+		d.sb, err = d.s.prov.Create(ctx, demoSandbox, provision.Wish{Template: tpl})
 		return fmt.Sprintf("%q: %s, address %s, host key pinned", d.sb.Name, d.sb.VM, d.sb.Address), err
 	})
 }

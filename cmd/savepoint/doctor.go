@@ -84,12 +84,9 @@ func (d *doctor) examine(ctx context.Context) {
 	} else {
 		d.add("version", "warning", "Proxmox VE "+v.Text+" is not one that savepoint knows", "use 8.4 or 9")
 	}
-	node, err := d.s.node(ctx)
-	if err != nil {
-		d.problem("nodes", err)
+	if !d.nodes(ctx) {
 		return
 	}
-	d.add("nodes", "ok", "sandboxes can be made on "+node, "")
 	tpl, err := d.s.template(ctx)
 	use := proxmox.Use{Bridges: []string{d.s.cfg.Sandbox.Bridge}}
 	if err != nil {

@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 //	hostkey VMID           change the guest's SSH host key
 //	never-boots VMID       let the guest hang in its next boot
 //	down                   stop the API
+//	node NAME on|off       a node loses its power, or has it again; scripts called nodes_*
+//	                       have three nodes, and a storage "shared" of the first two
 //	hex BYTES              compare the last stdout
 //	let NAME               set a variable to the last stdout
 //	disown VMID            take our tags off the VM, as another administrator could; own undoes it
@@ -59,7 +61,12 @@ func TestStories(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				return err
 			}
-			c, err := startCluster(dir, pve.Storage{ID: "local"}, pve.Storage{ID: "raw", Format: "raw"})
+			nodes, storages := []string{"pve1"}, []pve.Storage{{ID: "local"}, {ID: "raw", Format: "raw"}}
+			if strings.HasPrefix(filepath.Base(e.WorkDir), "script-nodes_") {
+				nodes = []string{"pve1", "pve2", "pve3"}
+				storages = append(storages, pve.Storage{ID: "shared", Shared: true, Nodes: nodes[:2]})
+			}
+			c, err := startCluster(dir, nodes, storages...)
 			if err != nil {
 				return err
 			}
@@ -130,6 +137,9 @@ func TestStories(t *testing.T) {
 			},
 			"fail-task": func(ts *testscript.TestScript, neg bool, args []string) {
 				of(ts).api.Faults.AddTask(pve.TaskFault{Type: args[0], Nth: 1, Action: task.Action{Fail: args[1]}})
+			},
+			"node": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).api.SetNode(args[0], args[1] == "on"))
 			},
 			"kept": kept,
 			"ha": func(ts *testscript.TestScript, neg bool, args []string) {

@@ -25,11 +25,14 @@ func newSandbox(a *app) *cobra.Command {
 
 func newSandboxCreate(a *app) *cobra.Command {
 	var timeout time.Duration
+	var node string
 	c := &cobra.Command{
 		Use: "create NAME", Short: "Clone, start and prepare a sandbox",
 		Long: "Clones the configured template, starts the VM, pins its SSH host key through the\n" +
 			"guest agent, prepares the agent user and takes the pristine snapshot that\n" +
-			"sandbox reset returns to. If anything fails, what was made is removed again.",
+			"sandbox reset returns to. If anything fails, what was made is removed again.\n" +
+			"It is placed on the node with the most free memory that has the template, within\n" +
+			"cluster.max_per_node and cluster.memory_reserve and never on a drained node.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := provision.CheckName(args[0]); err != nil {
@@ -49,18 +52,19 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {
 				return usagef("create sandbox %s: there is one already; choose another name or destroy it first", args[0])
 			}
-			tpl, err := s.template(ctx)
-			if err != nil {
-				return err
-			}
-			sb, err := s.prov.Create(ctx, args[0], tpl.VM)
+			sb, err := s.prov.Create(ctx, args[0], provision.Wish{Node: node})
 			p.stop()
+			var place *provision.PlaceError
+			if errors.As(err, &place) && place.Unknown {
+				return usageError{err}
+			}
 			if err != nil {
 				return err
 			}
 			return a.printSandbox(sb)
 		},
 	}
+	c.Flags().StringVar(&node, "node", "", "place it on this node or not at all")
 	addTimeout(c, &timeout)
 	return c
 }
@@ -190,6 +194,11 @@ func (a *app) onSandbox(c *cobra.Command, name string, timeout time.Duration, do
 // printWithheld says below a list why sandboxes are not handed out.
 func printWithheld(w io.Writer, views []sandboxView, width int) error {
 	for _, v := range views {
+		if v.Unavailable != "" {
+			if _, err := fmt.Fprintf(w, "\n%s is unavailable:\n%s", v.Name, fold(v.Unavailable+"; nothing is lost, and it can be used when the node is back", "  ", width)); err != nil {
+				return err
+			}
+		}
 		if v.Health() != string(orchestrator.SandboxQuarantined) {
 			continue
 		}
@@ -255,6 +264,9 @@ func (a *app) printView(v sandboxView) error {
 	}
 	if err := a.printSandbox(v.Sandbox); err != nil {
 		return err
+	}
+	if v.Unavailable != "" {
+		fmt.Fprintf(a.out, "  unavailable: %s\n", printable(v.Unavailable))
 	}
 	if v.Open != "" {
 		fmt.Fprintf(a.out, "  transaction %s is stuck: %s\n", v.Open, printable(v.Hint))

@@ -110,21 +110,26 @@ func (s *session) openSSH() error {
 	return nil
 }
 
-func (s *session) openCluster() (err error) {
-	c := s.cfg.Cluster
-	s.cluster, err = proxmox.Open(proxmox.Config{
+// clusterConfig is how the cluster is reached.
+func clusterConfig(cfg configs.Config, instance string) proxmox.Config {
+	c := cfg.Cluster
+	return proxmox.Config{
 		URL: c.URL, CAFile: c.CAFile, Fingerprint: c.Fingerprint,
 		TokenID: c.TokenID, TokenSecret: proxmox.Secret(c.TokenSecret.Reveal()),
-		Nodes: c.Nodes, Pool: c.Pool, Bridge: s.cfg.Sandbox.Bridge,
-		Instance:     strings.ToLower(s.journal.Instance()),
+		Nodes: c.Nodes, Pool: c.Pool, Bridge: cfg.Sandbox.Bridge, Instance: instance,
 		PollInterval: c.PollInterval, TaskTimeout: c.TaskTimeout, RequestTimeout: c.RequestTimeout,
-		AgentTimeout: s.cfg.Sandbox.BootTimeout, ClonesPerStorage: c.ClonesPerStorage,
+		AgentTimeout: cfg.Sandbox.BootTimeout, ClonesPerStorage: c.ClonesPerStorage,
 		FullClones: c.Limits.FullClones, LinkedClones: c.Limits.LinkedClones, PerNode: c.Limits.PerNode,
-		Waiting: func(w proxmox.Wait) {
-			s.onEvent(orchestrator.Event{At: time.Now(), Step: stepWait, Phase: orchestrator.PhaseProgress, Detail: w.String()})
-		},
-		Logger: newLogger(s.app.err, s.cfg.Log, cleaner(s.secrets)),
-	})
+	}
+}
+
+func (s *session) openCluster() (err error) {
+	c := clusterConfig(s.cfg, strings.ToLower(s.journal.Instance()))
+	c.Waiting = func(w proxmox.Wait) {
+		s.onEvent(orchestrator.Event{At: time.Now(), Step: stepWait, Phase: orchestrator.PhaseProgress, Detail: w.String()})
+	}
+	c.Logger = newLogger(s.app.err, s.cfg.Log, cleaner(s.secrets))
+	s.cluster, err = proxmox.Open(c)
 	if err != nil {
 		return usageError{err}
 	}
@@ -165,6 +170,7 @@ func (s *session) build() error {
 	}
 	s.prov = provision.New(provision.Config{
 		Registry: s.registry(), Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
+		Fleet: fleet{s.cluster}, Template: s.cfg.Sandbox.Template, Limits: limits(s.cfg.Cluster),
 		FirstVMID: orchestrator.VMID(s.cfg.Cluster.VMIDFirst), LastVMID: orchestrator.VMID(s.cfg.Cluster.VMIDLast),
 		Rest: s.cfg.Cluster.VMIDRest, Subnet: s.cfg.Sandbox.Subnet, Gateway: s.cfg.Sandbox.Gateway,
 		SSHKeys: s.keys, FullClone: s.cfg.Sandbox.FullClone, Storage: s.cfg.Cluster.Storage,
@@ -203,9 +209,12 @@ func (s *session) settle(ctx context.Context) error {
 func (s *session) settleTransactions(ctx context.Context) (stuck int, err error) {
 	outcomes, err := s.engine.Recover(ctx)
 	for _, o := range outcomes {
-		if o.State == orchestrator.StateStuck {
+		switch {
+		case o.State == orchestrator.StateStuck:
 			stuck++
 			fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s is stuck: %s\n", o.Transaction, o.Sandbox, printable(o.Reason))
+			continue
+		case !o.State.Final(): // it is as it was, and the error says why
 			continue
 		}
 		fmt.Fprintf(s.app.err, "savepoint: transaction %s in %s was left open by an earlier run; it is %s now\n", o.Transaction, o.Sandbox, o.State)
@@ -235,23 +244,6 @@ func ofOneSandbox(err error) bool {
 		orchestrator.ErrNotFound, orchestrator.ErrExists, orchestrator.ErrBusy,
 		orchestrator.ErrUnavailable, orchestrator.ErrUnknownOutcome, orchestrator.ErrDenied,
 	}, func(class error) bool { return errors.Is(err, class) })
-}
-
-// template finds the configured template.
-func (s *session) template(ctx context.Context) (proxmox.Template, error) {
-	all, err := s.cluster.Templates(ctx)
-	if err != nil {
-		return proxmox.Template{}, err
-	}
-	for _, t := range all {
-		if t.Name == s.cfg.Sandbox.Template {
-			return t, nil
-		}
-	}
-	return proxmox.Template{}, &orchestrator.UnsupportedError{
-		What: fmt.Sprintf("find template %q on the cluster: there is none of that name", s.cfg.Sandbox.Template),
-		Mend: "build it with savepoint template build, or name another one in sandbox.template",
-	}
 }
 
 // narrate shows the steps of a long operation on a terminal until the returned

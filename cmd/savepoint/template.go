@@ -145,21 +145,3 @@ func (s *session) templateSpec(ctx context.Context, img guest.Image, say func(st
 
 // templateOwner stands for the template in the list of reserved VM ids.
 const templateOwner orchestrator.SandboxID = "template"
-
-// node is where templates are built: the first configured one, else the first
-// that is online.
-func (s *session) node(ctx context.Context) (string, error) {
-	if len(s.cfg.Cluster.Nodes) > 0 {
-		return s.cfg.Cluster.Nodes[0], nil
-	}
-	nodes, err := s.cluster.Nodes(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, n := range nodes {
-		if n.Online {
-			return n.Name, nil
-		}
-	}
-	return "", fmt.Errorf("find a node: none is online: %w", orchestrator.ErrUnavailable)
-}

@@ -20,30 +20,43 @@ func readVersion(c *call) (any, error) {
 
 // nextID is GET /cluster/nextid. It reserves nothing, and answers text.
 func nextID(c *call) (any, error) {
-	taken := map[int]bool{}
-	for _, id := range c.s.vmids() {
-		taken[id] = true
-	}
 	if c.p.Has("vmid") {
-		if taken[c.vmid()] {
+		if c.s.exists(c.vmid()) {
 			return nil, badParam("vmid", "VM %d already exists", c.vmid())
 		}
 		return itoa(c.vmid()), nil
 	}
 	id := 100
-	for taken[id] {
+	for c.s.exists(id) {
 		id++
 	}
 	return itoa(id), nil
 }
 
-// clusterStatus is GET /cluster/status.
+// clusterStatus is GET /cluster/status. A node alone is no cluster.
 func clusterStatus(c *call) (any, error) {
-	return []map[string]any{{
-		"id": "node/" + c.s.cfg.Node, "type": "node", "name": c.s.cfg.Node, "ip": "127.0.0.1",
-		"level": "", "local": 1, "nodeid": 0, "online": 1,
-	}}, nil
+	var out []map[string]any
+	n := len(c.s.members)
+	if n > 1 {
+		out = append(out, map[string]any{
+			"id": "cluster", "type": "cluster", "name": clusterName, "nodes": n, "quorate": flag(c.s.quorate()), "version": n,
+		})
+	}
+	for i, m := range c.s.members {
+		id := i
+		if n > 1 {
+			id++
+		}
+		out = append(out, map[string]any{
+			"id": "node/" + m.cfg.Node, "type": "node", "name": m.cfg.Node, "ip": "127.0.0." + itoa(i+1),
+			"level": "", "local": flag(m == c.s), "nodeid": id, "online": flag(m.up()),
+		})
+	}
+	return out, nil
 }
+
+// clusterName is the name of a cluster of several nodes.
+const clusterName = "lab"
 
 // machineFigures are the numbers of the machine the server runs on.
 type machineFigures struct {
@@ -75,15 +88,19 @@ func (f machineFigures) busy() float64 {
 	return min(1, load/float64(f.cpus))
 }
 
-// nodeItem is the node in lists; who may not audit it sees less.
-func (c *call) nodeItem() map[string]any {
-	s := c.s
+// nodeItem is a node in lists; who may not audit it sees less, and of one that
+// is gone there is nothing to see.
+func (c *call) nodeItem(s *Server) map[string]any {
 	out := map[string]any{"id": "node/" + s.cfg.Node, "type": "node", "node": s.cfg.Node, "status": "online", "level": ""}
+	if !s.up() {
+		out["status"] = "offline"
+		return out
+	}
 	if !c.may("/nodes/"+s.cfg.Node, "Sys.Audit") {
 		return out
 	}
 	m := readMachine()
-	total, used, _ := s.storages[0].usage()
+	total, used, _ := s.rootUsage()
 	for k, v := range map[string]any{
 		"uptime": m.uptime, "maxcpu": m.cpus, "cpu": m.busy(), "maxmem": m.memTotal, "mem": m.memTotal - m.memFree,
 		"maxdisk": total, "disk": used,
@@ -95,15 +112,19 @@ func (c *call) nodeItem() map[string]any {
 
 // listNodes is GET /nodes.
 func listNodes(c *call) (any, error) {
-	out := c.nodeItem()
-	out["ssl_fingerprint"] = c.s.print
-	return []map[string]any{out}, nil
+	var out []map[string]any
+	for _, m := range c.s.members {
+		item := c.nodeItem(m)
+		item["ssl_fingerprint"] = c.s.print
+		out = append(out, item)
+	}
+	return out, nil
 }
 
 // nodeStatus is GET /nodes/{node}/status.
 func nodeStatus(c *call) (any, error) {
 	s, m := c.s, readMachine()
-	total, used, avail := s.storages[0].usage()
+	total, used, avail := s.rootUsage()
 	_, version := s.cfg.release()
 	memory := map[string]any{"total": m.memTotal, "free": m.memFree, "used": m.memTotal - m.memFree}
 	if s.cfg.major() >= "9" {
@@ -170,27 +191,29 @@ func (c *call) bridgeInterfaces() []map[string]any {
 func resources(c *call) (any, error) {
 	s, kind := c.s, c.p.Str("type")
 	out := []map[string]any{}
-	if kind == "" || kind == "vm" {
-		for _, id := range s.vmids() {
-			if !c.may("/vms/"+itoa(id), "VM.Audit") {
-				continue
-			}
-			if item := s.vmResource(id); item != nil {
-				out = append(out, item)
+	for _, m := range s.members {
+		if kind == "" || kind == "vm" {
+			for _, id := range m.vmids() {
+				if !c.may("/vms/"+itoa(id), "VM.Audit") {
+					continue
+				}
+				if item := m.vmResource(id); item != nil {
+					out = append(out, item)
+				}
 			}
 		}
-	}
-	if kind == "" || kind == "node" {
-		node := c.nodeItem()
-		if c.may("/nodes/"+s.cfg.Node, "Sys.Audit") {
-			node["cgroup-mode"] = 2
+		if kind == "" || kind == "node" {
+			node := c.nodeItem(m)
+			if m.up() && c.may("/nodes/"+m.cfg.Node, "Sys.Audit") {
+				node["cgroup-mode"] = 2
+			}
+			out = append(out, node)
 		}
-		out = append(out, node)
-	}
-	if kind == "" || kind == "storage" {
-		for _, st := range s.storages {
-			if c.may("/storage/"+st.ID, "Datastore.Audit") {
-				out = append(out, s.storageResource(st))
+		if kind == "" || kind == "storage" {
+			for _, st := range m.storages {
+				if c.may("/storage/"+st.ID, "Datastore.Audit") {
+					out = append(out, m.storageResource(st))
+				}
 			}
 		}
 	}
@@ -212,12 +235,15 @@ func (s *Server) zoneResource(node, zone, status string) map[string]any {
 }
 
 func (s *Server) storageResource(st Storage) map[string]any {
-	total, used, _ := st.usage()
-	return map[string]any{
+	out := map[string]any{
 		"id": "storage/" + s.cfg.Node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": s.cfg.Node,
-		"status": "available", "plugintype": st.Type, "shared": 0, "content": strings.Join(st.Content, ","),
-		"maxdisk": total, "disk": used,
+		"status": "unknown", "plugintype": st.Type, "shared": flag(st.Shared), "content": strings.Join(st.Content, ","),
 	}
+	if s.up() {
+		out["status"] = "available"
+		out["maxdisk"], out["disk"], _ = st.usage()
+	}
+	return out
 }
 
 // index makes the handler of a directory of the API.

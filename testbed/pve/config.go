@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,14 +19,21 @@ type Config struct {
 	Dir string
 	// Node is the node's name; "pve1" when empty.
 	Node string
+	// Nodes are the names of a cluster's nodes; the first one serves. Only
+	// Node when empty.
+	Nodes []string
 	// Version is the release to behave like, "8.4" or "9.2" (the default);
 	// other 8.x and 9.x are taken as these.
 	Version string
 
 	Machines Machines // runs the VMs; closed by whoever made it
 	Disks    Disks    // makes the images
+	// Backends are those of single nodes by name; Machines and Disks are for
+	// the nodes that are not named. To take over a VM from another node, Disks
+	// must be able to read the images of that one.
+	Backends map[string]Backend
 
-	// Storages are the node's storages; one called "local" when empty.
+	// Storages are the storages of all nodes; one called "local" when empty.
 	Storages []Storage
 	// Bridges are the networks that VMs can be attached to; "vmbr0" when empty.
 	Bridges []string
@@ -67,13 +75,27 @@ type Config struct {
 	Now    func() time.Time // time.Now when nil
 }
 
-// Storage is one storage of the node.
+// Backend runs the VMs and keeps the disks of one node.
+type Backend struct {
+	Machines Machines
+	Disks    Disks
+}
+
+// NodeMark stands for the node's name in the path of a storage.
+const NodeMark = "{node}"
+
+// Storage is one storage, on each node that has it.
 type Storage struct {
 	ID string
 	// Type is "dir" (the default) or "zfspool".
 	Type string
-	// Path is an absolute directory; below the server's Dir when empty.
+	// Path is an absolute directory; below the server's Dir when empty. In a
+	// cluster it must hold NodeMark, unless the storage is shared.
 	Path string
+	// Shared storages hold the same on every node; others are each node's own.
+	Shared bool
+	// Nodes are the names of the nodes that have the storage; all when empty.
+	Nodes []string
 	// Content lists what it may hold: "images", "iso", "import", "snippets",
 	// "vztmpl", "backup", "rootdir". All that a dir can when empty.
 	Content []string
@@ -89,8 +111,8 @@ var reName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$`)
 
 // withDefaults fills in and checks a configuration.
 func (c Config) withDefaults() (Config, error) {
-	if c.Dir == "" || c.Machines == nil || c.Disks == nil {
-		return c, errors.New("api server: Dir, Machines and Disks are required")
+	if c.Dir == "" {
+		return c, errors.New("api server: Dir is required")
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
@@ -100,8 +122,18 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Node == "" {
 		c.Node = "pve1"
 	}
-	if !reName.MatchString(c.Node) {
-		return c, fmt.Errorf("api server: %q is no name of a node", c.Node)
+	if len(c.Nodes) == 0 {
+		c.Nodes = []string{c.Node}
+	}
+	c.Node = c.Nodes[0]
+	for i, node := range c.Nodes {
+		of := c.of(node)
+		switch {
+		case !reName.MatchString(node) || slices.Contains(c.Nodes[:i], node):
+			return c, fmt.Errorf("api server: %q is no name of a node, or of two", node)
+		case of.Machines == nil || of.Disks == nil:
+			return c, fmt.Errorf("api server: node %s: Machines and Disks are required", node)
+		}
 	}
 	if c.Version == "" {
 		c.Version = "9.2"

@@ -289,6 +289,22 @@ func officialCheck(check []any) string {
 			parts = append(parts, officialCheck(part.([]any)))
 		}
 		return fmt.Sprintf("%s(%s)", check[0], strings.Join(parts, "; "))
+	case "userid-param":
+		if check[1] == "self" {
+			return self.text()
+		}
+		return realmUser.text()
+	case "userid-group":
+		p := groupOf("")
+		for _, priv := range check[1].([]any) {
+			p.privs = append(p.privs, priv.(string))
+		}
+		for i := 2; i+1 < len(check); i += 2 {
+			p.groups, _ = check[i+1].(string)
+		}
+		return p.text()
+	case "perm-modify":
+		return permission{about: aboutEntry, path: check[1].(string)}.text()
 	}
 	p := permission{path: check[1].(string)}
 	for _, priv := range check[2].([]any) {
@@ -319,6 +335,8 @@ func (p permission) text() string {
 		return "user world"
 	case p.all:
 		return "user all"
+	case p.about != "":
+		return fmt.Sprintf("about %s %s %v %s", p.about, p.path, p.privs, p.groups)
 	case p.and != nil:
 		return list("and", p.and)
 	case p.or != nil:

@@ -70,7 +70,7 @@ func (n *node) exit(upid string) string {
 	n.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		st := n.object("/nodes/pve1/tasks/" + url.PathEscape(upid) + "/status")
+		st := n.object("/nodes/" + strings.Split(upid, ":")[1] + "/tasks/" + url.PathEscape(upid) + "/status")
 		if st["status"] == "stopped" {
 			return st["exitstatus"].(string)
 		}

@@ -126,9 +126,17 @@ func (s *Server) run(c *call, rt *route, vars map[string]string) (any, error) {
 	if rt.proxy && !c.p.Has("node") {
 		return nil, badParam("node", "proxyto parameter does not exist")
 	}
-	if node := c.p.Str("node"); rt.proxy && node != s.cfg.Node && node != "localhost" {
-		return nil, fail("hostname lookup '%s' failed - failed to get address info for: %s: Temporary failure in name resolution", node, node)
+	if !rt.proxy && !rt.upload {
+		return s.here(c, rt)
 	}
+	if err := s.proxied(c, c.p.Str("node")); err != nil {
+		return nil, err
+	}
+	return c.s.guarded(c, func() (any, error) { return c.s.here(c, rt) })
+}
+
+// here runs a call on the node that it is for.
+func (s *Server) here(c *call, rt *route) (any, error) {
 	if rt.upload {
 		defer func() {
 			if c.upload != "" {
@@ -141,6 +149,9 @@ func (s *Server) run(c *call, rt *route, vars map[string]string) (any, error) {
 	}
 	if errs := rt.set.Check(c.p); len(errs) > 0 {
 		return nil, badParams(errs)
+	}
+	if rt.writes() && !s.quorate() {
+		return nil, errNoQuorum
 	}
 	return rt.handler(c)
 }

@@ -1,4 +1,4 @@
-// Package pve is a server that answers like the API of one Proxmox VE node and
+// Package pve is a server that answers like the API of a Proxmox VE cluster and
 // drives guests through exchangeable backends.
 //
 // # Overview
@@ -20,6 +20,15 @@
 // so far is kept per node, and VMs there can use no other bridges. Firewalls
 // (firewall*.go) are records that nothing enforces.
 //
+// A cluster is several Servers in one process (nodes.go), each with its tasks,
+// its own storages and the VMs whose configuration it holds; everything else
+// is the cluster's. The first one serves, and passes a call that belongs to
+// another on to it. SetNode takes a node's power: calls to it answer 595, those
+// it was at 596, and without most of the nodes nothing is written. A stopped VM
+// changes its node (migrate.go) by a rename of its configuration. Users, roles,
+// tokens and grants (access*.go, package access) begin with the configured ones
+// and change through the API.
+//
 // Tests steer it through Faults: delays, errors and lost connections around a
 // request's effect, tasks that fail, hang or lose their worker at a step.
 //
@@ -34,17 +43,21 @@
 //     configuration's lock, the snapshot's state, allocated volumes.
 //   - A vnet is a bridge of a node only once a reload of that node succeeded;
 //     the apply's own task ends well either way.
+//   - A VM's id is taken on all nodes at once, and its configuration is on
+//     exactly one of them, whatever dies when.
 //   - For one VM the backend gets one call at a time, except Status and Agent.
 //   - Secrets are random, kept in files of mode 0600, and print as "redacted".
 //
 // # Limits
 //
-// One node; no HA, no migration, no backup jobs. SDN has evpn controllers,
-// simple, vxlan and evpn zones, and no fabrics, DNS, address management or
-// DHCP; the firewall has options and rules of VMs and vnets only. Options
-// that a backend cannot change on a running VM stay pending until it is
-// restarted, and its disks cannot be resized before. VMs have no figures of
-// their use of processor, memory and network. Bandwidth limits are accepted
-// and not kept. The not-newest rule of ZFS and volume chains is kept by the server
-// itself, whatever the backend could do.
+// No HA and no backup jobs. The first node cannot go, and answers of another
+// never come late. VMs migrate only while they are stopped, and local disks
+// only without snapshots. All nodes show the figures of the one machine. SDN
+// has evpn controllers, simple, vxlan and evpn zones, and no fabrics, DNS,
+// address management or DHCP; the firewall has options and rules of VMs and
+// vnets only. Options that a backend cannot change on a running VM stay pending
+// until it is restarted, and its disks cannot be resized before. VMs have no
+// figures of their use of processor, memory and network. Bandwidth limits are
+// accepted and not kept. The not-newest rule of ZFS and volume chains is kept
+// by the server itself, whatever the backend could do.
 package pve

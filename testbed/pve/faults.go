@@ -47,6 +47,7 @@ type Fault struct {
 //	qmsuspend      saving
 //	qmtemplate     template
 //	qmdestroy      destroy
+//	qmigrate       disk (before each that is copied), move (before the configuration goes)
 //	resize         resize
 //	srvreload      written (the node's files are; nothing is built yet)
 //	imgcopy        copy
@@ -194,7 +195,7 @@ func (f *Faults) step(u task.UPID, step string) task.Action {
 // SetLock puts a lock ("backup", "migrate", …) into a VM's configuration, as
 // another operation would, or takes it off when lock is "".
 func (s *Server) SetLock(vmid int, lock string) error {
-	err := s.update(nil, vmid, func(c *vmConf) error {
+	err := s.owner(vmid).update(nil, vmid, func(c *vmConf) error {
 		if lock == "" {
 			delete(c.main, "lock")
 		} else {
@@ -211,7 +212,7 @@ func (s *Server) SetLock(vmid int, lock string) error {
 // SetSnapState puts a state ("prepare", "delete") on a snapshot, as an
 // interrupted operation would, or takes it off when state is "".
 func (s *Server) SetSnapState(vmid int, snap, state string) error {
-	err := s.update(nil, vmid, func(c *vmConf) error {
+	err := s.owner(vmid).update(nil, vmid, func(c *vmConf) error {
 		o, err := c.snapshot(snap)
 		if err != nil {
 			return err
@@ -240,4 +241,8 @@ func (s *Server) HoldFile(vmid int) (release func(), err error) {
 }
 
 // KillTask ends a task's worker as SIGKILL would.
-func (s *Server) KillTask(upid string) { s.tasks.Kill(upid) }
+func (s *Server) KillTask(upid string) {
+	for _, m := range s.members {
+		m.tasks.Kill(upid)
+	}
+}

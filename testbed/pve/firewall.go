@@ -49,7 +49,7 @@ func (f firewall) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *Server) firewallPath() string { return filepath.Join(s.cfg.Dir, "firewall.json") }
+func (s *Server) firewallPath() string { return filepath.Join(s.root, "firewall.json") }
 
 func (s *Server) loadFirewalls() error {
 	s.walls = map[string]*firewall{}

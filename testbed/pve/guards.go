@@ -59,7 +59,7 @@ func listReplication(c *call) (any, error) {
 		for n, target := range jobs[vmid] {
 			out = append(out, map[string]any{
 				"id": strconv.Itoa(vmid) + "-" + strconv.Itoa(n), "guest": vmid, "jobnum": n, "type": "local",
-				"target": target, "schedule": "*/15", "source": c.s.cfg.Node,
+				"target": target, "schedule": "*/15", "source": c.s.owner(vmid).cfg.Node,
 			})
 		}
 	}

@@ -213,7 +213,7 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: %s twice", major, key)
 			}
 			seen[key] = true
-			if p := r.perm; !p.world && !p.all && p.path == "" && p.and == nil && p.or == nil {
+			if p := r.perm; !p.world && !p.all && p.path == "" && p.and == nil && p.or == nil && p.about == "" {
 				t.Errorf("%s: %s needs no permission", major, key)
 			}
 		}

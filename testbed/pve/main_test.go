@@ -144,3 +144,14 @@ func (n *node) must(err error) {
 		n.t.Fatal(err)
 	}
 }
+
+// version makes a server behave like a release.
+func version(release string) func(*pve.Config) {
+	return func(c *pve.Config) { c.Version = release }
+}
+
+// login makes the client use a password instead of a token.
+func (n *node) login(user, password string) {
+	n.client = proxmox.NewClient(n.url+"/api2/json", proxmox.WithHTTPClient(n.http),
+		proxmox.WithCredentials(&proxmox.Credentials{Username: user, Password: password}))
+}

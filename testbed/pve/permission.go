@@ -19,6 +19,12 @@ type permission struct {
 	needs string
 	and   []permission
 	or    []permission
+	// about is a check of the user that the call is about, or of the path that
+	// an access entry is for; "" is none.
+	about string
+	// groups tells how a call that is about a user names his groups: "create",
+	// "update" or "" for not at all.
+	groups string
 }
 
 var (
@@ -44,8 +50,11 @@ var reTemplate = regexp.MustCompile(`\{([a-z]+)\}`)
 
 // check returns nil or the refusal.
 func (p permission) check(d *access.Directory, who caller, v schema.Values) error {
-	if p.world || p.all {
+	if p.world || p.all || who.root() {
 		return nil
+	}
+	if p.about != "" {
+		return p.checkAbout(d, who, v)
 	}
 	if p.needs != "" && !v.Has(p.needs) {
 		return forbidden("")

@@ -21,7 +21,7 @@ type pool struct {
 	Storages []string `json:"storages,omitempty"`
 }
 
-func (s *Server) poolsPath() string { return filepath.Join(s.cfg.Dir, "pools.json") }
+func (s *Server) poolsPath() string { return filepath.Join(s.root, "pools.json") }
 
 func (s *Server) loadPools() error {
 	b, err := os.ReadFile(s.poolsPath())
@@ -174,7 +174,7 @@ func (c *call) poolItem(id string) (map[string]any, error) {
 	kind := c.p.Str("type")
 	members := []map[string]any{}
 	for _, vmid := range p.VMs {
-		if item := c.s.vmResource(vmid); item != nil && (kind == "" || kind == "qemu") {
+		if item := c.s.owner(vmid).vmResource(vmid); item != nil && (kind == "" || kind == "qemu") {
 			for _, name := range []string{"pool", "tags", "lock", "hastate"} { // these are for the list of resources
 				delete(item, name)
 			}
@@ -182,8 +182,10 @@ func (c *call) poolItem(id string) (map[string]any, error) {
 		}
 	}
 	for _, sid := range p.Storages {
-		if st, err := c.s.storage(sid); err == nil && (kind == "" || kind == "storage") {
-			members = append(members, c.s.storageResource(st))
+		for _, m := range c.s.members {
+			if st, err := m.storage(sid); err == nil && (kind == "" || kind == "storage") {
+				members = append(members, m.storageResource(st))
+			}
 		}
 	}
 	out := map[string]any{"members": members}

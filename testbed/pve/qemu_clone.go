@@ -25,6 +25,7 @@ type cloneJob struct {
 	pool, storage     string
 	format, snap      string
 	full              bool
+	target            *Server // the node that the clone goes to; nil = it stays
 }
 
 // postClone is POST …/clone.
@@ -38,11 +39,13 @@ func postClone(c *call) (any, error) {
 	if j.pool != "" && s.pool(j.pool) == nil {
 		return nil, forbidden(fmt.Sprintf("pool '%s' does not exist", j.pool))
 	}
-	if t := c.p.Str("target"); t != "" && t != s.cfg.Node && t != "localhost" {
-		return nil, fail("no such cluster node '%s'", t)
+	if t := c.p.Str("target"); t != "" && s.member(t) != s {
+		if j.target = s.member(t); j.target == nil {
+			return nil, fail("no such cluster node '%s'", t)
+		}
 	}
 	if j.storage != "" {
-		st, err := s.storage(j.storage)
+		st, err := s.cloneStorage(j)
 		if err != nil {
 			return nil, err
 		}
@@ -78,6 +81,19 @@ func postClone(c *call) (any, error) {
 	})
 }
 
+// cloneStorage is the storage that a clone is to go to; for one on another node
+// it must be the same there.
+func (s *Server) cloneStorage(j cloneJob) (Storage, error) {
+	st, err := s.storage(j.storage)
+	if err != nil || j.target == nil {
+		return st, err
+	}
+	if st, err = j.target.storage(j.storage); err == nil && !st.Shared {
+		err = fail("can't clone to non-shared storage '%s'", st.ID)
+	}
+	return st, err
+}
+
 // checkClone says at once why a clone cannot be made.
 func (s *Server) checkClone(c *call, conf *vmConf, j cloneJob) error {
 	o := conf.main
@@ -95,7 +111,7 @@ func (s *Server) checkClone(c *call, conf *vmConf, j cloneJob) error {
 			return fail("parameter 'format' not allowed for linked clones")
 		}
 	}
-	if _, err := s.conf(j.newid); err == nil {
+	if s.exists(j.newid) {
 		return fail("unable to create VM %d: config file already exists", j.newid)
 	}
 	for name, value := range o {
@@ -128,7 +144,18 @@ func (s *Server) checkClone(c *call, conf *vmConf, j cloneJob) error {
 			return fail("Full clone feature is not supported for %s'%s' (%s)", of, v.ID, d.slot)
 		}
 	}
+	if j.target != nil && s.usesLocal(o) {
+		return fail("can't clone VM to node '%s' (VM uses local storage)", j.target.cfg.Node)
+	}
 	return nil
+}
+
+// usesLocal reports whether a drive is on a storage that other nodes do not see.
+func (s *Server) usesLocal(o options) bool {
+	return slices.ContainsFunc(s.vmOpts.drives(o), func(d drive) bool {
+		st, err := s.storage(storageID(d.file()))
+		return err == nil && !st.Shared
+	})
 }
 
 // clone makes the new VM, and none when anything goes wrong.
@@ -166,6 +193,11 @@ func (s *Server) clone(w *task.Worker, j cloneJob, running bool) error {
 			errs = append(errs, s.free(ctx, w, v.ID))
 		}
 		return joinCleanup(append(errs, s.forget(w, j.newid))...)
+	}
+	if j.target != nil {
+		if err := s.moveConf(w, j.newid, j.target); err != nil {
+			return err
+		}
 	}
 	if j.pool != "" {
 		return s.addToPool(j.pool, j.newid)

@@ -49,8 +49,8 @@ func createVM(c *call) (any, error) {
 	if err := c.checkSettable(vmid, poolID, set, nil); err != nil {
 		return nil, err
 	}
-	taken := fail("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, s.cfg.Node)
-	if _, err := s.conf(vmid); err == nil {
+	taken := fail("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, s.owner(vmid).cfg.Node)
+	if s.exists(vmid) {
 		return nil, taken
 	}
 	start := c.p.Bool("start")

@@ -67,6 +67,16 @@ func (s *Server) stopVM(w *task.Worker, vmid int) error {
 	if err != nil {
 		return fail("VM quit/powerdown failed - %w", err)
 	}
+	return s.settlePending(w, vmid)
+}
+
+// settlePending makes what waited for a VM's end its configuration. Without
+// anything pending there is nothing to write, which a cluster without quorum
+// could not do.
+func (s *Server) settlePending(w *task.Worker, vmid int) error {
+	if conf, err := s.peek(vmid); err != nil || len(conf.pending)+len(conf.drop) == 0 {
+		return err
+	}
 	return s.update(w, vmid, func(c *vmConf) error { s.applyPending(c); return nil })
 }
 
@@ -123,7 +133,7 @@ func (s *Server) shutdown(w *task.Worker, vmid int, timeout time.Duration, skipL
 	if err != nil {
 		return fail("VM quit/powerdown failed - %w", err)
 	}
-	return s.update(w, vmid, func(c *vmConf) error { s.applyPending(c); return nil })
+	return s.settlePending(w, vmid)
 }
 
 // agentWord is how a version's logs call the agent's protocol.

@@ -67,8 +67,7 @@ func (s *Server) makeBases(w *task.Worker, vmid int, only string) error {
 			continue
 		}
 		old := v.ID
-		at := strings.LastIndexAny(v.ID, ":/") + 1
-		v.ID = v.ID[:at] + "base-" + strings.TrimPrefix(v.ID[at:], "vm-")
+		v.ID = baseID(old)
 		if err := s.saveVolume(w, v); err != nil {
 			return err
 		}
@@ -84,4 +83,10 @@ func (s *Server) makeBases(w *task.Worker, vmid int, only string) error {
 		}
 	}
 	return nil
+}
+
+// baseID is what a volume is called once others can be linked to it.
+func baseID(volid string) string {
+	at := strings.LastIndexAny(volid, ":/") + 1
+	return volid[:at] + "base-" + strings.TrimPrefix(volid[at:], "vm-")
 }

@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"regexp"
 	"strings"
 
 	"savepoint/testbed/pve/schema"
@@ -32,6 +33,10 @@ var pathParams = map[string]schema.Param{
 	"upid":       schema.Str("upid"),
 	"storage":    schema.Str("storage").Fmt("pve-storage-id"),
 	"volume":     schema.Str("volume"),
+	"userid":     schema.Str("userid").Fmt("pve-userid").Len(64),
+	"tokenid":    schema.Str("tokenid").Match(`[A-Za-z][A-Za-z0-9\.\-_]+`),
+	"groupid":    schema.Str("groupid").Fmt("pve-groupid"),
+	"roleid":     schema.Str("roleid").Fmt("pve-roleid"),
 	"poolid":     schema.Str("poolid").Fmt("pve-poolid"),
 	"zone":       schema.Str("zone").Fmt("pve-sdn-zone-id"),
 	"vnet":       schema.Str("vnet").Fmt("pve-sdn-vnet-id"),
@@ -58,6 +63,12 @@ func (r *route) all() []schema.Param {
 	}
 	return append(ps, r.params...)
 }
+
+// reQuiet are the calls that change nothing that the cluster keeps.
+var reQuiet = regexp.MustCompile(`^/access/ticket$|/agent(/|$)|/status/(stop|shutdown|reset|suspend|resume)$|/tasks/`)
+
+// writes reports whether the call needs a cluster that can be written to.
+func (r *route) writes() bool { return r.method != "GET" && !reQuiet.MatchString(r.path) }
 
 // routeTree finds routes by the parts of a path.
 type routeTree struct {

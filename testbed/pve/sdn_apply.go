@@ -13,9 +13,6 @@ import (
 	"savepoint/testbed/pve/task"
 )
 
-// nodeNames lists the nodes of the cluster; the server's own is the first.
-func (s *Server) nodeNames() []string { return []string{s.cfg.Node} }
-
 // applySDN is PUT /cluster/sdn: it commits everything that is pending, whoever
 // wrote it, before the answer. The task then only sets the nodes' reloads
 // going, and ends well whatever becomes of them.
@@ -44,7 +41,7 @@ func applySDN(c *call) (any, error) {
 				w.Log("%v", err)
 				continue
 			}
-			if node == s.cfg.Node { // the others are not waited for
+			if s.member(node) == s { // the others are not waited for
 				s.waitReload(w.Context(), upid)
 			}
 		}
@@ -79,10 +76,12 @@ func reloadNetwork(c *call) (any, error) { return c.s.startReload(c.p.Str("node"
 // startReload starts a node's reload. It brings the node to what runs when its
 // turn comes, which may be newer than what it was started for.
 func (s *Server) startReload(node, user string) (string, error) {
-	if node == "localhost" {
-		node = s.cfg.Node
+	m := s.member(node)
+	if m == nil || !m.up() {
+		return "", fail("%s: 595 No route to host", node)
 	}
-	return s.startTask("srvreload", "networking", user, func(w *task.Worker) error {
+	node = m.cfg.Node
+	return m.startTask("srvreload", "networking", user, func(w *task.Worker) error {
 		release, err := s.reloadLock(node).acquire(w.Context(), true, reloadTimeout, func() { w.Log("trying to acquire lock...") })
 		if errors.Is(err, errLockTimeout) {
 			return fail("can't lock file '/var/lock/pve-network' - got timeout")

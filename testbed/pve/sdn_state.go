@@ -99,7 +99,7 @@ type sdnState struct {
 	reload map[string]*flock // one reload at a time, by node
 }
 
-func (s *Server) sdnPath() string { return filepath.Join(s.cfg.Dir, "sdn.json") }
+func (s *Server) sdnPath() string { return filepath.Join(s.root, "sdn.json") }
 
 func (s *Server) loadSDN() error {
 	s.sdn.kept = sdnKept{Config: sdnConfig{}, Running: sdnConfig{}}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"savepoint/testbed/pve/access"
 )
@@ -28,9 +29,9 @@ type kept struct {
 	SignKey   string            `json:"sign_key"`
 }
 
-// loadSecrets reads the secrets' file, makes up what is missing, and returns
-// the users with all their secrets and the key that signs tickets.
-func loadSecrets(dir string, users []access.User) ([]access.User, []byte, error) {
+// loadSecrets reads the secrets' file, makes up what is missing for the users,
+// and returns how to look a secret up and the key that signs tickets.
+func loadSecrets(dir string, users []access.User) (made func(name string) access.Secret, key []byte, err error) {
 	path := filepath.Join(dir, "secrets.json")
 	k := kept{Passwords: map[string]string{}, Tokens: map[string]string{}}
 	b, err := os.ReadFile(path)
@@ -45,24 +46,9 @@ func loadSecrets(dir string, users []access.User) ([]access.User, []byte, error)
 	if k.SignKey == "" {
 		k.SignKey = randomHex(32)
 	}
-	all := make([]access.User, 0, len(users)+1)
-	root := false
+	k.complete(access.User{ID: access.Superuser})
 	for _, u := range users {
-		root = root || u.ID == access.Superuser
-		all = append(all, u)
-	}
-	if !root {
-		all = append(all, access.User{ID: access.Superuser})
-	}
-	for i := range all {
-		u := &all[i]
-		u.Password = secret(u.Password, k.Passwords, u.ID)
-		tokens := make([]access.Token, len(u.Tokens))
-		for j, t := range u.Tokens {
-			t.Secret = secret(t.Secret, k.Tokens, u.ID+"!"+t.ID)
-			tokens[j] = t
-		}
-		u.Tokens = tokens
+		k.complete(u)
 	}
 	out, err := json.MarshalIndent(k, "", "  ")
 	if err != nil {
@@ -71,27 +57,38 @@ func loadSecrets(dir string, users []access.User) ([]access.User, []byte, error)
 	if err := writeFile(path, out, 0o600); err != nil {
 		return nil, nil, err
 	}
-	return all, []byte(k.SignKey), nil
+	return func(name string) access.Secret {
+		if strings.Contains(name, "!") {
+			return access.Secret(k.Tokens[name])
+		}
+		return access.Secret(k.Passwords[name])
+	}, []byte(k.SignKey), nil
 }
 
-// secret is the given one, else the kept one, else a new one. It stays in kept.
-func secret(given access.Secret, kept map[string]string, name string) access.Secret {
-	if given != "" {
-		kept[name] = given.Reveal()
+// complete makes sure that all of a user's secrets are there: the given ones,
+// else the kept ones, else new ones.
+func (k kept) complete(u access.User) {
+	one := func(list map[string]string, name string, given access.Secret) {
+		if given != "" {
+			list[name] = given.Reveal()
+		}
+		if list[name] == "" {
+			list[name] = newUUID()
+		}
 	}
-	if kept[name] == "" {
-		kept[name] = newUUID()
+	one(k.Passwords, u.ID, u.Password)
+	for _, t := range u.Tokens {
+		one(k.Tokens, u.ID+"!"+t.ID, t.Secret)
 	}
-	return access.Secret(kept[name])
 }
 
 // Credentials returns the secrets of all users, for whoever runs the server.
 func (s *Server) Credentials() Credentials {
 	c := Credentials{Passwords: map[string]access.Secret{}, Tokens: map[string]access.Secret{}}
-	for _, u := range s.users {
-		c.Passwords[u.ID] = u.Password
+	for id, u := range s.access.State().Users {
+		c.Passwords[id] = u.Password
 		for _, t := range u.Tokens {
-			c.Tokens[u.ID+"!"+t.ID] = t.Secret
+			c.Tokens[id+"!"+t.ID] = t.Secret
 		}
 	}
 	return c

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -16,32 +15,21 @@ import (
 	"savepoint/testbed/pve/task"
 )
 
-// Server is one node's API. Make it with New, end it with Close.
+// Server is one node of a cluster; the first one serves the API for all of
+// them. Make it with New, end it with Close.
 type Server struct {
 	// Faults makes things go wrong on purpose.
 	Faults *Faults
 
-	cfg      Config
+	*cluster
+	cfg      Config // of this node
 	storages []Storage
-	users    []access.User
-	access   *access.Directory
 	tasks    *task.Registry
-	routes   *routeTree
-	vmOpts   *vmOptions
-	http     *httpd.Server
-	tls      *tls.Config
-	print    string // fingerprint of the server's certificate
-	lock     *os.File
-	sdnKinds map[string]sdnKind
-	sdn      sdnState
+	volumes  map[string]volume // of its own storages; guarded by mu
+	stats    resourceStats
 
-	mu      sync.Mutex
-	vms     map[int]*vmEntry
-	volumes map[string]volume
-	pools   map[string]*pool
-	walls   map[string]*firewall
-	stats   resourceStats
-	guards  guards
+	online bool          // guarded by mu, as is the next
+	down   chan struct{} // closed when the node dies
 }
 
 // New makes a server from what its directory holds. Tasks that ran when the
@@ -53,10 +41,10 @@ func New(cfg Config) (_ *Server, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open api state: %w", err)
 	}
-	s := &Server{
-		cfg: cfg, Faults: &Faults{},
-		vms: map[int]*vmEntry{}, volumes: map[string]volume{}, pools: map[string]*pool{},
-	}
+	s := &Server{cluster: &cluster{
+		root: cfg.Dir, vms: map[int]*vmEntry{}, shared: map[string]volume{}, pools: map[string]*pool{},
+		vmOpts: newVMOptions(cfg.major()), sdnKinds: sdnKindsOf(cfg.major()), routes: newRoutes(cfg.major(), table()),
+	}, Faults: &Faults{}}
 	if s.lock, err = lockDir(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -65,29 +53,30 @@ func New(cfg Config) (_ *Server, err error) {
 			s.lock.Close()
 		}
 	}()
-	// Uploads that the last server did not come to the end of.
-	if err := os.RemoveAll(uploadDir(cfg.Dir)); err != nil {
-		return nil, fmt.Errorf("open api state: %w", err)
-	}
-	for _, st := range cfg.Storages {
-		if st, err = st.prepared(cfg.Dir, cfg.major()); err != nil {
+	for _, node := range cfg.Nodes {
+		m, err := s.newMember(cfg.of(node))
+		if err != nil {
 			return nil, err
 		}
-		s.storages = append(s.storages, st)
+		s.members = append(s.members, m)
 	}
-	users, key, err := loadSecrets(cfg.Dir, cfg.Users)
+	s = s.members[0]
+	made, key, err := loadSecrets(cfg.Dir, cfg.Users)
 	if err != nil {
 		return nil, err
 	}
-	s.users = users
-	if s.access, err = access.New(cfg.major(), users, cfg.Roles, cfg.ACL, key, s.poolOfPath); err != nil {
+	s.access, err = access.New(access.Settings{
+		Major: cfg.major(), Users: cfg.Users, Roles: cfg.Roles, ACL: cfg.ACL, Made: made, Key: key, Pool: s.poolOfPath,
+		File: filepath.Join(cfg.Dir, "access.json"), Now: cfg.Now,
+	})
+	if err != nil {
 		return nil, err
 	}
 	// clients judge certificates by the real clock, whatever the server's is
 	if s.tls, s.print, err = loadTLS(cfg.Dir, cfg.Node, time.Now()); err != nil {
 		return nil, err
 	}
-	for _, load := range []func() error{s.loadVMs, s.loadVolumes, s.loadPools, s.loadSDN, s.loadFirewalls} {
+	for _, load := range []func() error{s.loadNodes, s.loadPools, s.loadSDN, s.loadFirewalls} {
 		if err = load(); err != nil {
 			return nil, err
 		}
@@ -100,13 +89,35 @@ func New(cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s.vmOpts, s.sdnKinds = newVMOptions(cfg.major()), sdnKindsOf(cfg.major())
-	s.routes = newRoutes(cfg.major(), table())
 	s.http = httpd.New(s.serve, cfg.IdleTimeout, cfg.Now)
-	if s.tasks, err = task.Open(filepath.Join(cfg.Dir, "tasks"), cfg.Node, cfg.Now, s.Faults.step); err != nil {
-		return nil, err
+	return s, s.openTasks()
+}
+
+// loadNodes reads every node's VMs and volumes, and those that they share.
+func (s *Server) loadNodes() error {
+	for _, m := range s.members {
+		if err := m.loadVMs(); err != nil {
+			return err
+		}
+		if err := m.loadVolumes(); err != nil {
+			return err
+		}
 	}
-	return s, nil
+	return nil
+}
+
+// openTasks opens every node's tasks, or none.
+func (s *Server) openTasks() error {
+	for i, m := range s.members {
+		var err error
+		if m.tasks, err = task.Open(filepath.Join(m.cfg.Dir, "tasks"), m.cfg.Node, m.cfg.Now, s.Faults.step); err != nil {
+			for _, opened := range s.members[:i] {
+				opened.tasks.Close()
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // Version is the release that the server behaves like, as GET /version tells it.
@@ -147,7 +158,9 @@ func (s *Server) ListenAndServe(addr string) error {
 // lose their workers. It waits for every goroutine. The backends stay open.
 func (s *Server) Close() {
 	s.http.Close()
-	s.tasks.Close()
+	for _, m := range s.members {
+		m.tasks.Close()
+	}
 	s.lock.Close()
 }
 

@@ -164,6 +164,10 @@ func (s *Server) vmResource(vmid int) map[string]any {
 	if state := s.haState(vmid); state != "" {
 		out["hastate"] = state
 	}
+	if !s.up() {
+		out["status"] = "unknown"
+		return out
+	}
 	if s.cfg.ResourceLag <= 0 {
 		s.addFigures(out, vmid, f)
 		return out

@@ -8,14 +8,31 @@ import (
 	"syscall"
 )
 
-// prepared fills in a storage's defaults.
-func (st Storage) prepared(dir, major string) (Storage, error) {
+// on reports whether a node has the storage.
+func (st Storage) on(node string) bool { return len(st.Nodes) == 0 || slices.Contains(st.Nodes, node) }
+
+// prepared fills in a storage's defaults on a node.
+func (st Storage) prepared(c Config) (Storage, error) {
+	major := c.major()
 	if st.Type == "" {
 		st.Type = "dir"
 	}
-	if st.Path == "" {
-		st.Path = filepath.Join(dir, "storage", st.ID)
+	for _, node := range st.Nodes {
+		if !slices.Contains(c.Nodes, node) {
+			return st, fmt.Errorf("storage %s: there is no node %s", st.ID, node)
+		}
 	}
+	switch own := strings.Contains(st.Path, NodeMark); {
+	case st.Path == "" && st.Shared && c.Node != c.Nodes[0]:
+		st.Path = filepath.Join(c.Dir, "..", "..", "storage", st.ID)
+	case st.Path == "":
+		st.Path = filepath.Join(c.Dir, "storage", st.ID)
+	case st.Shared && own:
+		return st, fmt.Errorf("storage %s: path %q: a shared storage has one path on all nodes, without %s", st.ID, st.Path, NodeMark)
+	case !st.Shared && !own && len(c.Nodes) > 1:
+		return st, fmt.Errorf("storage %s: path %q: the storage is not shared, so put %s into it", st.ID, st.Path, NodeMark)
+	}
+	st.Path = strings.ReplaceAll(st.Path, NodeMark, c.Node)
 	if st.Format == "" {
 		st.Format = "qcow2"
 	}
@@ -83,14 +100,53 @@ func prefixBase(base string, parts int) string {
 	return strings.Join(all[max(0, len(all)-parts):], "/") + "/"
 }
 
-// storage returns a storage by id.
+// storage returns one of the node's storages.
 func (s *Server) storage(id string) (Storage, error) {
 	for _, st := range s.storages {
 		if st.ID == id {
 			return st, nil
 		}
 	}
+	if _, err := s.anyStorage(id); err == nil {
+		return Storage{}, fail("storage '%s' is not available on node '%s'", id, s.cfg.Node)
+	}
 	return Storage{}, fail("storage '%s' does not exist", id)
+}
+
+// allStorages are the storages of the cluster, each as the first node that has
+// it sees it.
+func (s *Server) allStorages() []Storage {
+	var out []Storage
+	for _, want := range s.cfg.Storages {
+		for _, m := range s.members {
+			i := slices.IndexFunc(m.storages, func(st Storage) bool { return st.ID == want.ID })
+			if i >= 0 {
+				out = append(out, m.storages[i])
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (s *Server) anyStorage(id string) (Storage, error) {
+	for _, st := range s.allStorages() {
+		if st.ID == id {
+			return st, nil
+		}
+	}
+	return Storage{}, fail("storage '%s' does not exist", id)
+}
+
+// rootUsage is how full the file system of the node is.
+func (s *Server) rootUsage() (total, used, avail int64) { return Storage{Path: s.cfg.Dir}.usage() }
+
+// flag is a truth as the API tells it.
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // usage is how much the storage's file system holds.

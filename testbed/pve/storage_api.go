@@ -17,7 +17,7 @@ import (
 func (s *Server) storageStatusOf(st Storage) map[string]any {
 	total, used, avail := st.usage()
 	out := map[string]any{
-		"type": st.Type, "content": strings.Join(st.Content, ","), "enabled": 1, "active": 1, "shared": 0,
+		"type": st.Type, "content": strings.Join(st.Content, ","), "enabled": 1, "active": 1, "shared": flag(st.Shared),
 		"total": total, "used": used, "avail": avail,
 	}
 	return out
@@ -28,6 +28,9 @@ func listStorages(c *call) (any, error) {
 	out := []map[string]any{}
 	for _, st := range c.s.storages {
 		if id := c.p.Str("storage"); id != "" && id != st.ID {
+			continue
+		}
+		if target := c.p.Str("target"); target != "" && !(st.Shared && st.on(target)) && target != c.s.cfg.Node {
 			continue
 		}
 		if !c.may("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") {
@@ -69,18 +72,24 @@ func (st Storage) config(digest string) map[string]any {
 	if st.VolumeChain {
 		out["snapshot-as-volume-chain"] = 1
 	}
+	if st.Shared {
+		out["shared"] = 1
+	}
+	if len(st.Nodes) > 0 {
+		out["nodes"] = strings.Join(st.Nodes, ",")
+	}
 	return out
 }
 
 func (s *Server) storageDigest() string {
-	sum := sha1.Sum(fmt.Append(nil, s.storages))
+	sum := sha1.Sum(fmt.Append(nil, s.allStorages()))
 	return hex.EncodeToString(sum[:])
 }
 
 // listStorageConfig is GET /storage.
 func listStorageConfig(c *call) (any, error) {
 	out := []map[string]any{}
-	for _, st := range c.s.storages {
+	for _, st := range c.s.allStorages() {
 		if kind := c.p.Str("type"); kind != "" && kind != st.Type {
 			continue
 		}
@@ -93,7 +102,7 @@ func listStorageConfig(c *call) (any, error) {
 
 // readStorageConfig is GET /storage/{storage}.
 func readStorageConfig(c *call) (any, error) {
-	st, err := c.s.storage(c.p.Str("storage"))
+	st, err := c.s.anyStorage(c.p.Str("storage"))
 	if err != nil {
 		return nil, err
 	}

@@ -20,28 +20,6 @@ func rootTable() []route {
 	}
 }
 
-func accessTable() []route {
-	return []route{
-		{method: "GET", path: "/access", perm: users, handler: index("subdir", "domains", "permissions", "ticket")},
-		{method: "GET", path: "/access/domains", perm: world, handler: listDomains},
-		{method: "GET", path: "/access/permissions", perm: users, handler: permissions, params: params{
-			schema.Str("path").Opt(),
-			schema.Str("userid").Opt().Match(`^[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+(?:![A-Za-z][A-Za-z0-9._-]+)?$`),
-		}},
-		{method: "GET", path: "/access/ticket", perm: world, handler: getTicket},
-		{method: "POST", path: "/access/ticket", perm: world, handler: postTicket, noToken: true, params: params{
-			schema.Str("username").Len(64),
-			schema.Str("password"),
-			schema.Str("realm").Opt().Fmt("pve-realm").Len(32),
-			schema.Str("otp").Opt(),
-			schema.Str("tfa-challenge").Opt(),
-			schema.Bool("new-format").Opt(),
-			schema.Str("path").Opt().Len(64).Needs("privs"),
-			schema.Str("privs").Opt().Len(64).Fmt("pve-priv-list").Needs("path"),
-		}},
-	}
-}
-
 func clusterTable() []route {
 	return []route{
 		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "replication", "resources", "sdn", "status", "tasks")},

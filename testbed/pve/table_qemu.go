@@ -36,7 +36,7 @@ func qemuTable() []route {
 	return []route{
 		{method: "GET", path: "/nodes/{node}/qemu", perm: users, proxy: true, handler: listVMs, params: params{schema.Bool("full").Opt()}},
 		{method: "POST", path: "/nodes/{node}/qemu", perm: users, proxy: true, handler: createVM, params: create},
-		{method: "GET", path: of, perm: users, proxy: true, handler: index("subdir", "agent", "clone", "cloudinit", "config", "feature", "pending", "resize", "snapshot", "status", "template", "unlink")},
+		{method: "GET", path: of, perm: users, proxy: true, handler: index("subdir", "agent", "clone", "cloudinit", "config", "feature", "migrate", "pending", "resize", "snapshot", "status", "template", "unlink")},
 		{method: "DELETE", path: of, perm: allocate, proxy: true, handler: deleteVM, params: params{
 			skiplock, schema.Bool("purge").Opt(), schema.Bool("destroy-unreferenced-disks").Opt(),
 		}},
@@ -84,6 +84,19 @@ func qemuTable() []route {
 				schema.Int("bwlimit").Opt().Min(0),
 			},
 		},
+
+		{method: "GET", path: of + "/migrate", perm: perm("/vms/{vmid}", "VM.Migrate"), proxy: true, handler: readMigrate, params: params{schema.Str("target").Opt().Fmt("pve-node")}},
+		{method: "POST", path: of + "/migrate", perm: perm("/vms/{vmid}", "VM.Migrate"), proxy: true, handler: postMigrate, params: params{
+			schema.Str("target").Fmt("pve-node"),
+			schema.Bool("online").Opt(),
+			schema.Bool("force").Opt(),
+			schema.Str("migration_type").Opt().OneOf("secure", "insecure"),
+			schema.Str("migration_network").Opt().Fmt("CIDR"),
+			schema.Bool("with-local-disks").Opt(),
+			schema.Str("targetstorage").Opt().Fmt("storage-pair-list"),
+			schema.Int("bwlimit").Opt().Min(0),
+			schema.Bool("with-conntrack-state").Opt().From("9"),
+		}},
 
 		{method: "GET", path: of + "/status", perm: users, proxy: true, handler: index("subdir", "current", "start", "stop", "reset", "shutdown", "suspend", "reboot")},
 		{method: "GET", path: of + "/status/current", perm: audit, proxy: true, handler: readStatus},

@@ -194,18 +194,23 @@ const clusterTaskCount = 25
 func clusterTasks(c *call) (any, error) {
 	all := c.may("/", "Sys.Audit")
 	out := []map[string]any{}
-	for _, t := range c.s.tasks.Recent(clusterTaskCount) {
-		if !all && !c.own(t.UPID) {
+	for _, m := range c.s.members {
+		if !m.up() { // what a node told is forgotten when it goes
 			continue
 		}
-		item := taskItem(t)
-		delete(item, "pstart")
-		item["saved"] = "0"
-		if !t.Running {
-			delete(item, "pid")
-			item["saved"], item["endtime"], item["status"] = "1", t.Ended, t.Status
+		for _, t := range m.tasks.Recent(clusterTaskCount) {
+			if !all && !c.own(t.UPID) {
+				continue
+			}
+			item := taskItem(t)
+			delete(item, "pstart")
+			item["saved"] = "0"
+			if !t.Running {
+				delete(item, "pid")
+				item["saved"], item["endtime"], item["status"] = "1", t.Ended, t.Status
+			}
+			out = append(out, item)
 		}
-		out = append(out, item)
 	}
 	return out, nil
 }

@@ -24,7 +24,7 @@ import (
 const certLife = 10 * 365 * 24 * time.Hour
 
 // CAFile is the path of the CA's certificate, in PEM. Clients trust exactly it.
-func (s *Server) CAFile() string { return filepath.Join(s.cfg.Dir, "ca.pem") }
+func (s *Server) CAFile() string { return filepath.Join(s.root, "ca.pem") }
 
 // loadTLS makes the CA when there is none yet, and a certificate for loopback.
 func loadTLS(dir, node string, now time.Time) (*tls.Config, string, error) {

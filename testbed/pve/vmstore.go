@@ -21,7 +21,8 @@ type vmEntry struct {
 	migrate *flock     // the lock against migration and replication
 	backend sync.Mutex // one call to the backend at a time
 
-	conf    *vmConf   // nil when there is no VM; guarded by Server.mu
+	conf    *vmConf   // nil when there is no VM; guarded by cluster.mu
+	node    *Server   // that holds the configuration, while there is one
 	made    time.Time // when the configuration appeared
 	started time.Time // of the present run
 }
@@ -69,7 +70,11 @@ func (s *Server) loadVMs() error {
 		if err != nil {
 			return fmt.Errorf("read vm %d: %w", vmid, err)
 		}
-		s.entry(vmid).conf = c
+		e := s.entry(vmid)
+		if e.conf != nil {
+			return fmt.Errorf("read vm %d: nodes %s and %s both have it; remove one of the files", vmid, e.node.cfg.Node, s.cfg.Node)
+		}
+		e.conf, e.node = c, s
 	}
 	return nil
 }
@@ -88,10 +93,22 @@ func (s *Server) conf(vmid int) (*vmConf, error) {
 func (s *Server) peek(vmid int) (*vmConf, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.vms[vmid]; e != nil && e.conf != nil {
+	if e := s.vms[vmid]; s.holds(e) {
 		return e.conf, nil
 	}
 	return nil, s.noConf(vmid)
+}
+
+// holds reports whether there is a VM and this node has its configuration.
+// s.mu must be held.
+func (s *Server) holds(e *vmEntry) bool { return e != nil && e.conf != nil && e.node == s }
+
+// exists reports whether any node has a VM of that id.
+func (s *Server) exists(vmid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.vms[vmid]
+	return e != nil && e.conf != nil
 }
 
 // noConf is the complaint about a VM that does not exist.
@@ -105,7 +122,7 @@ func (s *Server) update(w *task.Worker, vmid int, f func(*vmConf) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[vmid]
-	if e == nil || e.conf == nil {
+	if !s.holds(e) {
 		return s.noConf(vmid)
 	}
 	c := e.conf.clone()
@@ -126,13 +143,16 @@ func (s *Server) create(w *task.Worker, vmid int, c *vmConf, taken error) error 
 	if err := s.storeLocked(w, vmid, e, c); err != nil {
 		return err
 	}
-	e.made = s.cfg.Now()
+	e.made, e.node = s.cfg.Now(), s
 	return nil
 }
 
 func (s *Server) storeLocked(w *task.Worker, vmid int, e *vmEntry, c *vmConf) error {
 	if w != nil && !w.Alive() {
 		return task.ErrKilled
+	}
+	if !s.quorateLocked() {
+		return s.readOnly(vmid, w)
 	}
 	if err := writeFile(s.confPath(vmid), c.encode(), 0o600); err != nil {
 		return err
@@ -148,6 +168,9 @@ func (s *Server) forget(w *task.Worker, vmid int) error {
 	if w != nil && !w.Alive() {
 		return task.ErrKilled
 	}
+	if !s.quorateLocked() {
+		return s.readOnly(vmid, w)
+	}
 	if err := os.Remove(s.confPath(vmid)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove vm %d: %w", vmid, err)
 	}
@@ -157,13 +180,13 @@ func (s *Server) forget(w *task.Worker, vmid int) error {
 	return s.changeFirewallLocked(vmWall(vmid), func(f *firewall) error { *f = firewall{}; return nil })
 }
 
-// vmids lists the VMs, sorted.
+// vmids lists the node's VMs, sorted.
 func (s *Server) vmids() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []int
 	for id, e := range s.vms {
-		if e.conf != nil {
+		if s.holds(e) {
 			ids = append(ids, id)
 		}
 	}

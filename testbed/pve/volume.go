@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -37,8 +38,30 @@ func storageID(volid string) string {
 
 func (v volume) disk(slot string) Disk { return Disk{Slot: slot, Path: v.Path, Format: v.Format} }
 
-func (s *Server) volumePath(volid string) string {
-	return filepath.Join(s.cfg.Dir, "volumes", url.PathEscape(volid)+".json")
+// records is where the records of a storage's volumes are: those of shared
+// storages are the cluster's.
+func (s *Server) records(storage string) (list map[string]volume, dir string) {
+	for _, st := range s.storages {
+		if st.ID == storage && st.Shared {
+			return s.shared, filepath.Join(s.root, "volumes")
+		}
+	}
+	return s.volumes, filepath.Join(s.cfg.Dir, "volumes")
+}
+
+func recordPath(dir, volid string) string { return filepath.Join(dir, url.PathEscape(volid)+".json") }
+
+// allVolumes are the records of all volumes that the node can reach. s.mu must be held.
+func (s *Server) allVolumes() iter.Seq[volume] {
+	return func(yield func(volume) bool) {
+		for _, list := range []map[string]volume{s.volumes, s.shared} {
+			for _, v := range list {
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (s *Server) loadVolumes() error {
@@ -59,7 +82,8 @@ func (s *Server) loadVolumes() error {
 		if err := json.Unmarshal(b, &v); err != nil {
 			return fmt.Errorf("read volume %s: %w", f, err)
 		}
-		s.volumes[v.ID] = v
+		list, _ := s.records(storageID(v.ID))
+		list[v.ID] = v
 	}
 	return nil
 }
@@ -68,7 +92,8 @@ func (s *Server) loadVolumes() error {
 func (s *Server) volume(volid string) (volume, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.volumes[volid]; ok {
+	list, _ := s.records(storageID(volid))
+	if v, ok := list[volid]; ok {
 		return v, nil
 	}
 	return volume{}, fail("volume '%s' does not exist", volid)
@@ -80,7 +105,7 @@ func (s *Server) volumesOf(storage string, vmid int) []volume {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []volume
-	for _, v := range s.volumes {
+	for v := range s.allVolumes() {
 		if (storage == "" || storageID(v.ID) == storage) && (vmid == 0 || v.VMID == vmid) {
 			out = append(out, v)
 		}
@@ -104,10 +129,11 @@ func (s *Server) saveVolumeLocked(w *task.Worker, v volume) error {
 	if err != nil {
 		return fmt.Errorf("write volume %s: %w", v.ID, err)
 	}
-	if err := writeFile(s.volumePath(v.ID), b, 0o600); err != nil {
+	list, dir := s.records(storageID(v.ID))
+	if err := writeFile(recordPath(dir, v.ID), b, 0o600); err != nil {
 		return err
 	}
-	s.volumes[v.ID] = v
+	list[v.ID] = v
 	return nil
 }
 
@@ -115,10 +141,11 @@ func (s *Server) saveVolumeLocked(w *task.Worker, v volume) error {
 func (s *Server) dropVolume(volid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := os.Remove(s.volumePath(volid)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	list, dir := s.records(storageID(volid))
+	if err := os.Remove(recordPath(dir, volid)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove volume %s: %w", volid, err)
 	}
-	delete(s.volumes, volid)
+	delete(list, volid)
 	return nil
 }
 
@@ -133,7 +160,8 @@ func (s *Server) reserve(w *task.Worker, st Storage, vmid int, kind, format stri
 			name = fmt.Sprintf("%s-%d", name, n)
 		}
 		v := st.place(vmid, name, format, base)
-		if _, taken := s.volumes[v.ID]; taken || s.pathTaken(v.Path) {
+		list, _ := s.records(st.ID)
+		if _, taken := list[v.ID]; taken || s.pathTaken(v.Path) {
 			if kind == "disk" {
 				continue
 			}
@@ -147,7 +175,7 @@ func (s *Server) reserve(w *task.Worker, st Storage, vmid int, kind, format stri
 // pathTaken reports whether a volume's image is this file, which happens when
 // the volume was renamed since.
 func (s *Server) pathTaken(path string) bool {
-	for _, v := range s.volumes {
+	for v := range s.allVolumes() {
 		if v.Path == path {
 			return true
 		}
@@ -160,7 +188,7 @@ func (s *Server) children(volid string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
-	for _, v := range s.volumes {
+	for v := range s.allVolumes() {
 		if v.Base == volid {
 			out = append(out, v.ID)
 		}

@@ -2,7 +2,10 @@ package access_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +17,15 @@ import (
 
 func directory(t *testing.T) *access.Directory {
 	t.Helper()
-	d, err := access.New("9",
-		[]access.User{
+	d, err := access.New(access.Settings{
+		Major: "9", Key: []byte("key"), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
+		Users: []access.User{
 			{ID: "root@pam", Password: "rootpw", Tokens: []access.Token{{ID: "all", Secret: "r1", Shared: true}}},
 			{ID: "sp@pve", Password: "pw", Tokens: []access.Token{{ID: "sep", Secret: "s1"}, {ID: "own", Secret: "s2", Shared: true}}},
 			{ID: "mute@pve"},
 		},
-		map[string][]string{"Run": {"VM.PowerMgmt", "VM.Audit"}, "Look": {"VM.Audit"}},
-		[]access.Entry{
+		Roles: map[string][]string{"Run": {"VM.PowerMgmt", "VM.Audit"}, "Look": {"VM.Audit"}},
+		ACL: []access.Entry{
 			{Path: "/", Subject: "sp@pve", Role: "Look"},
 			{Path: "/vms/100", Subject: "sp@pve", Role: "Run"},
 			{Path: "/vms/200", Subject: "sp@pve", Role: "NoAccess"},
@@ -29,12 +33,14 @@ func directory(t *testing.T) *access.Directory {
 			{Path: "/storage", Subject: "sp@pve", Role: "PVEAuditor", Here: true},
 			{Path: "/vms", Subject: "sp@pve!sep", Role: "Run"},
 		},
-		[]byte("key"), func(path string) string {
+		Pool: func(path string) string {
 			if path == "/vms/300" {
 				return "p"
 			}
 			return ""
-		})
+		},
+		File: filepath.Join(t.TempDir(), "access.json"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +118,13 @@ func TestAuthentication(t *testing.T) {
 
 // F117: the agent's privileges differ by version.
 func TestVersions(t *testing.T) {
-	none := func(string) string { return "" }
-	if _, err := access.New("9", nil, map[string][]string{"R": {"VM.Monitor"}}, nil, nil, none); err == nil {
+	if _, err := access.New(access.Settings{Major: "9", Roles: map[string][]string{"R": {"VM.Monitor"}}}); err == nil {
 		t.Error("9 accepts VM.Monitor")
 	}
-	if _, err := access.New("8", nil, map[string][]string{"R": {"VM.GuestAgent.Audit"}}, nil, nil, none); err == nil {
+	if _, err := access.New(access.Settings{Major: "8", Roles: map[string][]string{"R": {"VM.GuestAgent.Audit"}}}); err == nil {
 		t.Error("8 accepts VM.GuestAgent.Audit")
 	}
-	if _, err := access.New("9", nil, nil, []access.Entry{{Path: "/", Subject: "a@pve", Role: "Nope"}}, nil, none); err == nil {
+	if _, err := access.New(access.Settings{Major: "9", ACL: []access.Entry{{Path: "/", Subject: "a@pve", Role: "Nope"}}}); err == nil {
 		t.Error("an entry with an unknown role is accepted")
 	}
 	if len(access.Privileges("8")) != 42 || len(access.Privileges("9")) != 47 {
@@ -149,5 +154,115 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	if s := string(text); strings.Contains(s, "hunter2") || strings.Contains(s, fmt.Sprintf("%x", "hunter2")) {
 		t.Errorf("shown: %s", s)
+	}
+}
+
+// What was changed is still so in the next process, secrets included; what a
+// change refused is not.
+func TestChangesAreKept(t *testing.T) {
+	d := directory(t)
+	err := d.Change(func(st *access.State) error {
+		st.Users["new@pve"] = &access.User{
+			ID: "new@pve", Password: "secret one", Groups: []string{"crew"}, Info: map[string]string{"comment": "c"},
+			Tokens: []access.Token{{ID: "t", Secret: "secret two", Comment: "x"}},
+		}
+		st.Groups["crew"] = "the crew"
+		st.Roles["Own"] = []string{"VM.Console"}
+		st.Set(access.Entry{Path: "/vms", Subject: "@crew", Role: "Own"})
+		st.Set(access.Entry{Path: "/vms", Subject: "new@pve!t", Role: "Own"})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("no")
+	if err := d.Change(func(st *access.State) error { st.Users["lost@pve"] = &access.User{}; return refused }); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	if info, err := os.Stat(d.File); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	again, err := access.New(d.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []*access.Directory{d, again} {
+		if dir.Login("new@pve", "secret one") != nil {
+			t.Error("password")
+		}
+		if who, err := dir.Token("new@pve!t=secret two"); err != nil || !dir.Has(who, "/vms/1", "VM.Console") || dir.Has(who, "/vms/1", "VM.Audit") {
+			t.Errorf("token: %q %v", who, err)
+		}
+		if dir.State().Users["lost@pve"] != nil || dir.Login("sp@pve", "pw") != nil {
+			t.Error("a refused change is kept, or a configured user gone")
+		}
+	}
+	if diff := cmp.Diff(d.State(), again.State()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A user's own entries take the place of those of his groups, and who is
+// disabled or expired is nobody, by password, token and ticket.
+func TestGroupsAndExpiry(t *testing.T) {
+	d := directory(t)
+	now := d.Now()
+	change := func(f func(*access.State)) {
+		t.Helper()
+		if err := d.Change(func(st *access.State) error { f(st); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(st *access.State) {
+		st.Groups["crew"] = ""
+		st.Users["sp@pve"].Groups = []string{"crew"}
+		st.Set(access.Entry{Path: "/vms/100", Subject: "@crew", Role: "PVEVMAdmin"})
+		st.Set(access.Entry{Path: "/vms/101", Subject: "@crew", Role: "PVEVMAdmin"})
+	})
+	if d.Has("sp@pve", "/vms/100", "VM.Snapshot") || !d.Has("sp@pve", "/vms/101", "VM.Snapshot") || !d.Has("sp@pve!own", "/vms/101", "VM.Snapshot") {
+		t.Error("groups")
+	}
+	ticket := d.Ticket("sp@pve", now)
+	known := func() [3]bool {
+		_, byToken := d.Token("sp@pve!own=s2")
+		_, byTicket := d.CheckTicket(ticket, now)
+		return [3]bool{d.Login("sp@pve", "pw") == nil, byToken == nil, byTicket == nil}
+	}
+	if known() != [3]bool{true, true, true} {
+		t.Error(known())
+	}
+	change(func(st *access.State) { st.Users["sp@pve"].Disabled = true })
+	if known() != [3]bool{} {
+		t.Error("disabled:", known())
+	}
+	change(func(st *access.State) { st.Users["sp@pve"].Disabled, st.Users["sp@pve"].Expire = false, now.Unix() })
+	if known() != [3]bool{} {
+		t.Error("expired:", known())
+	}
+	change(func(st *access.State) {
+		st.Users["sp@pve"].Expire, st.Users["sp@pve"].Token("own").Expire = now.Unix()+1, now.Unix()
+	})
+	if known() != [3]bool{true, false, true} {
+		t.Error("token expired:", known())
+	}
+}
+
+func TestBuiltinRoles(t *testing.T) {
+	d := directory(t)
+	for role, want := range map[string]int{"Administrator": 47, "NoAccess": 0, "PVEAuditor": 6, "PVETemplateUser": 2} {
+		if got, ok := d.State().Roles[role]; !ok || len(got) != want || !access.Special("9", role) {
+			t.Errorf("%s: %v", role, got)
+		}
+	}
+	if access.Special("9", "Run") {
+		t.Error("a role of our own counts as built in")
+	}
+	for path, want := range map[string]bool{
+		"/": true, "/vms": true, "/vms/100": true, "/vms/1": false, "/pool/a/b/c": true, "/pool/a/b/c/d": false, "/sdn/zones/z/v/12": true,
+		"/access/groups/g": true, "/storage/local": true, "/x": false, "/nodes/a/b": false, "/sdn/controllers": true,
+	} {
+		if access.IsObject(path) != want {
+			t.Errorf("%s: %v", path, !want)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Secret is a password or a token's secret. It prints as "redacted".
@@ -28,41 +29,30 @@ func (Secret) MarshalText() ([]byte, error) { return []byte("redacted"), nil }
 // Reveal returns the secret itself.
 func (s Secret) Reveal() string { return string(s) }
 
-// User is one who may call.
-type User struct {
-	ID       string // name@realm
-	Password Secret // "" = cannot log in with a password
-	Tokens   []Token
+// Settings is what a Directory is made of.
+type Settings struct {
+	Major string // "8" or "9"
+	// Users, Roles and ACL exist at least; those made through the API are added.
+	Users []User
+	Roles map[string][]string
+	ACL   []Entry
+	// Made returns the secret of one of Users ("a@pve") or its tokens
+	// ("a@pve!t") that is set nowhere; nil leaves it empty.
+	Made func(name string) Secret
+	Key  []byte // signs tickets
+	// Pool tells the pool that "/vms/N" or "/storage/ID" belongs to, or "".
+	Pool func(path string) string
+	// File keeps everything once the API has changed anything; "" keeps nothing.
+	File string
+	Now  func() time.Time
 }
 
-// Token is an API token of a user.
-type Token struct {
-	ID     string
-	Secret Secret
-	// Shared gives the token all of its user's privileges; otherwise it needs
-	// entries of its own.
-	Shared bool
-}
-
-// Entry grants a role on a path.
-type Entry struct {
-	Path    string
-	Subject string // user@realm or user@realm!token
-	Role    string
-	Here    bool // not on what is below the path
-}
-
-// Directory is the users and what they may do. It does not change, except for
-// which pool an object is in.
+// Directory is the users and what they may do.
 type Directory struct {
-	major string
-	users map[string]User
-	roles map[string][]string
-	acl   []Entry
-	key   []byte
-	pool  func(path string) string
+	Settings
 
 	mu    sync.Mutex
+	state *State                       // replaced whole, never altered
 	known map[question]map[string]bool // answers given before
 }
 
@@ -72,29 +62,17 @@ type question struct{ principal, path, pool string }
 // maxKnown bounds the remembered answers.
 const maxKnown = 20000
 
-// New makes a directory for a major version ("8", "9"). key signs tickets.
-// pool tells the pool that "/vms/N" or "/storage/ID" belongs to, or "".
-func New(major string, users []User, roles map[string][]string, acl []Entry, key []byte, pool func(path string) string) (*Directory, error) {
-	d := &Directory{major: major, users: map[string]User{}, roles: builtin(major), acl: acl, key: key, pool: pool, known: map[question]map[string]bool{}}
-	for name, privs := range roles {
-		for _, p := range privs {
-			if !slices.Contains(Privileges(major), p) {
-				return nil, fmt.Errorf("role %s: invalid privilege '%s'", name, p)
-			}
-		}
-		d.roles[name] = privs
+// New makes a directory from its settings and its file.
+func New(cfg Settings) (*Directory, error) {
+	d := &Directory{Settings: cfg, known: map[question]map[string]bool{}}
+	state, err := readState(cfg.File, cfg.Major)
+	if err != nil {
+		return nil, err
 	}
-	for _, u := range users {
-		d.users[u.ID] = u
+	if err := state.add(cfg); err != nil {
+		return nil, err
 	}
-	for _, e := range acl {
-		if _, ok := d.roles[e.Role]; !ok {
-			return nil, fmt.Errorf("access entry for %s on %s: role '%s' does not exist", e.Subject, e.Path, e.Role)
-		}
-		if _, ok := NormalizePath(e.Path); !ok {
-			return nil, fmt.Errorf("access entry for %s: invalid path '%s'", e.Subject, e.Path)
-		}
-	}
+	d.state = state
 	return d, nil
 }
 
@@ -103,8 +81,8 @@ var ErrUnauthenticated = errors.New("authentication failure")
 
 // Login checks a password.
 func (d *Directory) Login(user, password string) error {
-	u, ok := d.users[user]
-	if !ok || u.Password == "" || subtle.ConstantTimeCompare([]byte(u.Password), []byte(password)) != 1 {
+	u := d.State().Users[user]
+	if !u.active(d.Now()) || u.Password == "" || subtle.ConstantTimeCompare([]byte(u.Password), []byte(password)) != 1 {
 		return ErrUnauthenticated
 	}
 	return nil
@@ -117,23 +95,16 @@ func (d *Directory) Token(value string) (string, error) {
 	if !ok {
 		return "", ErrUnauthenticated
 	}
-	if t, ok := d.token(name); ok && subtle.ConstantTimeCompare([]byte(t.Secret), []byte(secret)) == 1 && secret != "" {
-		return name, nil
+	st, now := d.State(), d.Now()
+	user, _, _ := strings.Cut(name, "!")
+	t := st.token(name)
+	if t == nil || secret == "" || subtle.ConstantTimeCompare([]byte(t.Secret), []byte(secret)) != 1 {
+		return "", ErrUnauthenticated
 	}
-	return "", ErrUnauthenticated
-}
-
-func (d *Directory) token(name string) (Token, bool) {
-	user, id, ok := strings.Cut(name, "!")
-	if !ok {
-		return Token{}, false
+	if !st.Users[user].active(now) || expired(t.Expire, now) {
+		return "", ErrUnauthenticated
 	}
-	for _, t := range d.users[user].Tokens {
-		if t.ID == id {
-			return t, true
-		}
-	}
-	return Token{}, false
+	return name, nil
 }
 
 var rePath = regexp.MustCompile(`^[a-zA-Z0-9._/-]+$`)
@@ -153,7 +124,7 @@ func (d *Directory) Privs(principal, path string) map[string]bool {
 	if !ok {
 		return nil
 	}
-	q := question{principal, path, d.pool(path)}
+	q := question{principal, path, d.Pool(path)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	privs, ok := d.known[q]
@@ -161,28 +132,28 @@ func (d *Directory) Privs(principal, path string) map[string]bool {
 		if len(d.known) >= maxKnown {
 			clear(d.known)
 		}
-		privs = d.privs(q)
+		privs = d.state.privs(d.Major, q)
 		d.known[q] = privs
 	}
 	return privs
 }
 
 // privs works out an answer.
-func (d *Directory) privs(q question) map[string]bool {
+func (st *State) privs(major string, q question) map[string]bool {
 	principal := q.principal
 	user, _, isToken := strings.Cut(principal, "!")
-	own := d.privsOf(user, q)
+	own := st.privsOf(major, user, q)
 	if !isToken {
 		return own
 	}
-	t, ok := d.token(principal)
-	if !ok {
+	t := st.token(principal)
+	if t == nil {
 		return nil
 	}
 	if t.Shared {
 		return own
 	}
-	granted := d.privsOf(principal, q)
+	granted := st.privsOf(major, principal, q)
 	for p := range granted {
 		if below, ok := own[p]; !ok {
 			delete(granted, p)
@@ -193,44 +164,62 @@ func (d *Directory) privs(q question) map[string]bool {
 	return granted
 }
 
-// privsOf are the privileges of the entries for exactly this subject.
-func (d *Directory) privsOf(subject string, q question) map[string]bool {
+// privsOf are the privileges of the entries for exactly this subject, and for
+// the groups of a user.
+func (st *State) privsOf(major, subject string, q question) map[string]bool {
 	out := map[string]bool{}
 	if subject == Superuser {
-		for _, p := range Privileges(d.major) {
+		for _, p := range Privileges(major) {
 			out[p] = true
 		}
 		return out
 	}
-	if _, isUser := d.users[subject]; !isUser && !strings.Contains(subject, "!") {
+	u := st.Users[subject]
+	if u == nil && !strings.Contains(subject, "!") {
 		return out
 	}
-	d.grant(out, subject, q.path)
+	var groups []string
+	if u != nil {
+		for _, g := range u.Groups {
+			groups = append(groups, GroupPrefix+g)
+		}
+	}
+	st.grant(out, subject, groups, q.path)
 	if q.pool != "" {
-		d.grant(out, subject, "/pool/"+q.pool)
+		st.grant(out, subject, groups, "/pool/"+q.pool)
 	}
 	return out
 }
 
-func (d *Directory) grant(out map[string]bool, subject, path string) {
+// grant adds what the entries give on a path. Those of a longer path take the
+// place of those above, and a user's own that of his groups.
+func (st *State) grant(out map[string]bool, subject string, groups []string, path string) {
 	roles := map[string]bool{}
 	for _, level := range levels(path) {
-		here := map[string]bool{}
-		for _, e := range d.acl {
-			at, _ := NormalizePath(e.Path)
-			if e.Subject == subject && at == level && (!e.Here || level == path) {
-				here[e.Role] = !e.Here
+		mine, theirs := map[string]bool{}, map[string]bool{}
+		for _, e := range st.ACL {
+			if e.Path != level || e.Here && level != path {
+				continue
+			}
+			switch {
+			case e.Subject == subject:
+				mine[e.Role] = !e.Here
+			case slices.Contains(groups, e.Subject):
+				theirs[e.Role] = !e.Here
 			}
 		}
-		if len(here) > 0 {
-			roles = here
+		if len(mine) == 0 {
+			mine = theirs
+		}
+		if len(mine) > 0 {
+			roles = mine
 		}
 	}
 	if _, none := roles["NoAccess"]; none {
 		return
 	}
 	for role, below := range roles {
-		for _, p := range d.roles[role] {
+		for _, p := range st.Roles[role] {
 			out[p] = out[p] || below
 		}
 	}

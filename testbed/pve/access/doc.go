@@ -2,9 +2,10 @@
 //
 // # Overview
 //
-// A Directory holds users, their API tokens, roles and access control entries.
+// A Directory holds users, groups, API tokens, roles and access control entries.
 // It authenticates passwords, tokens and tickets, and tells the privileges that
-// a principal has on an object's path.
+// a principal has on an object's path. What it holds is a State, which begins
+// with the configured ones and is replaced whole by Change.
 //
 // # Invariants
 //
@@ -13,10 +14,13 @@
 //     have them too unless they are separated, but never count as root itself.
 //   - A separated token has the intersection of its user's and its own privileges.
 //   - An entry on a longer path replaces those inherited from shorter ones; a
-//     pool's entries are added for the VMs and storages in it.
+//     pool's entries are added for the VMs and storages in it. A user's own
+//     entries on a path replace those of his groups there.
+//   - What Change made is in the file, of mode 0600, before it is seen.
 //
 // # Limits
 //
-// No groups, no second factor, no expiry of users or tokens. Users and entries
-// are given when the directory is made; the API does not change them.
+// No second factor and one realm of passwords: a user's realm is a part of his
+// name. What is configured is there again after a restart, even if it was
+// removed through the API.
 package access

@@ -35,14 +35,63 @@ func Privileges(major string) []string {
 	return all
 }
 
+// Who each privilege is meant for, by what it is about; everybody of a later
+// list has those of the earlier ones too. What no list names only Administrator
+// has.
+var (
+	forAuditors = []string{
+		"Datastore.Audit", "Mapping.Audit", "Pool.Audit", "SDN.Audit", "Sys.Audit", "VM.Audit",
+	}
+	forUsers = []string{
+		"Datastore.AllocateSpace", "Mapping.Use", "SDN.Use", "VM.Backup", "VM.Config.CDROM", "VM.Config.Cloudinit",
+		"VM.Console", "VM.GuestAgent.Audit", "VM.PowerMgmt",
+	}
+	forAdmins = []string{
+		"Datastore.Allocate", "Datastore.AllocateTemplate", "Group.Allocate", "Mapping.Modify", "Pool.Allocate",
+		"Realm.AllocateUser", "SDN.Allocate", "Sys.Console", "Sys.Syslog", "User.Modify", "VM.Allocate", "VM.Clone",
+		"VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+		"VM.GuestAgent.FileRead", "VM.GuestAgent.FileSystemMgmt", "VM.GuestAgent.FileWrite", "VM.GuestAgent.Unrestricted",
+		"VM.Migrate", "VM.Monitor", "VM.Replicate", "VM.Snapshot", "VM.Snapshot.Rollback",
+	}
+)
+
 // builtin are the roles that exist everywhere.
 func builtin(major string) map[string][]string {
 	all := Privileges(major)
-	audit := slices.DeleteFunc(slices.Clone(all), func(p string) bool {
-		return !strings.HasSuffix(p, ".Audit") || p == "VM.GuestAgent.Audit"
-	})
-	return map[string][]string{"Administrator": all, "PVEAuditor": audit, "NoAccess": nil}
+	pick := func(prefixes string, lists ...[]string) []string {
+		out := []string{}
+		for _, p := range all {
+			for prefix := range strings.SplitSeq(prefixes, "|") {
+				if strings.HasPrefix(p, prefix) && slices.Contains(slices.Concat(lists...), p) {
+					out = append(out, p)
+				}
+			}
+		}
+		return out
+	}
+	roles := map[string][]string{
+		"Administrator":     all,
+		"NoAccess":          {},
+		"PVEAuditor":        pick("", forAuditors),
+		"PVEAdmin":          slices.DeleteFunc(pick("", forAuditors, forUsers, forAdmins), func(p string) bool { return p == "Mapping.Modify" }),
+		"PVEUserAdmin":      pick("Group.|Realm.|User.", forAdmins),
+		"PVESysAdmin":       pick("Sys.", forAuditors, forAdmins),
+		"PVETemplateUser":   {"VM.Audit", "VM.Clone"},
+		"PVEDatastoreUser":  pick("Datastore.", forAuditors, forUsers),
+		"PVEMappingAuditor": pick("Mapping.", forAuditors),
+		"PVEPoolUser":       pick("Pool.", forAuditors),
+	}
+	for _, area := range []string{"VM", "Datastore", "SDN", "Mapping", "Pool"} {
+		roles["PVE"+area+"Admin"] = pick(area+".", forAuditors, forUsers, forAdmins)
+	}
+	for _, area := range []string{"VM", "SDN", "Mapping"} {
+		roles["PVE"+area+"User"] = pick(area+".", forAuditors, forUsers)
+	}
+	return roles
 }
+
+// Special reports whether a role is one of those that exist everywhere.
+func Special(major, role string) bool { return builtin(major)[role] != nil }
 
 // Capabilities are the privileges a user has somewhere, by the part of the
 // interface they matter to: what a ticket's answer holds.
@@ -78,7 +127,7 @@ func (d *Directory) Permissions(principal, path string) map[string]map[string]in
 		for _, p := range []string{"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"} {
 			paths[p] = true
 		}
-		for _, e := range d.acl {
+		for _, e := range d.State().ACL {
 			paths[e.Path] = true
 		}
 	}

@@ -32,7 +32,7 @@ func (d *Directory) CheckTicket(ticket string, now time.Time) (string, error) {
 	if len(parts) != 3 || parts[0] != "PVE" || !fresh(parts[2], now) {
 		return "", ErrUnauthenticated
 	}
-	if _, known := d.users[parts[1]]; !known {
+	if !d.State().Users[parts[1]].active(now) {
 		return "", ErrUnauthenticated
 	}
 	return parts[1], nil
@@ -51,7 +51,7 @@ func (d *Directory) CheckCSRF(token, user string, now time.Time) bool {
 }
 
 func (d *Directory) sign(kind, text string) string {
-	m := hmac.New(sha256.New, d.key)
+	m := hmac.New(sha256.New, d.Key)
 	m.Write([]byte(kind + "\x00" + text))
 	return base64.StdEncoding.EncodeToString(m.Sum(nil))
 }

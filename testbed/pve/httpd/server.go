@@ -48,6 +48,9 @@ func New(h Handler, idle time.Duration, now func() time.Time) *Server {
 	}
 }
 
+// Context ends when the server closes.
+func (s *Server) Context() context.Context { return s.ctx }
+
 // Serve accepts connections until Close, and then returns ErrClosed. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()

@@ -25,6 +25,11 @@ var (
 	reTarget  = regexp.MustCompile(`^\d+:\d+$`)
 	reRealm   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]+$`)
 
+	reUser  = regexp.MustCompile(`^[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+$`)
+	reToken = regexp.MustCompile(`^[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+![A-Za-z][A-Za-z0-9._-]+$`)
+	reGroup = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	reEmail = regexp.MustCompile(`^([\w+~-]+(\.[\w+~-]+)*@[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*)?$`)
+
 	reController = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]*[a-zA-Z0-9]$`)
 )
 
@@ -55,6 +60,15 @@ var formats = map[string]func(string) error{
 	"pve-volume-id-or-qm-path":       volumeOrPath,
 	"pve-volume-id-or-absolute-path": volumeOrPath,
 	"CIDR":                           cidr,
+
+	"pve-userid":       quote(reUser, "value '%s' does not look like a valid user name\n"),
+	"pve-userid-list":  list(quote(reUser, "value '%s' does not look like a valid user name\n")),
+	"pve-tokenid-list": list(quote(reToken, "value '%s' does not look like a valid token ID\n")),
+	"pve-groupid":      quote(reGroup, "group name '%s' contains invalid characters\n"),
+	"pve-groupid-list": list(quote(reGroup, "group name '%s' contains invalid characters\n")),
+	"pve-roleid":       quote(reGroup, "role name '%s' contains invalid characters\n"),
+	"pve-roleid-list":  list(quote(reGroup, "role name '%s' contains invalid characters\n")),
+	"email-opt":        match(reEmail, "value does not look like a valid email address\n"),
 
 	"ip":                    ip,
 	"ip-list":               list(ip),

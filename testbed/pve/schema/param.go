@@ -97,6 +97,14 @@ func (p Param) Match(pattern string) Param {
 	return p
 }
 
+// MatchBy gives the pattern of the whole value, and another that means the same
+// for the pattern that Go does not take.
+func (p Param) MatchBy(pattern, same string) Param {
+	p = p.Match(same)
+	p.Pattern = pattern
+	return p
+}
+
 // Needs names a parameter that must be given together with this one.
 func (p Param) Needs(other string) Param { p.Requires = other; return p }
 

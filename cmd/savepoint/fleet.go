@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"savepoint/configs"
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/provision"
+	"savepoint/proxmox"
+)
+
+// fleet shows the provisioner the nodes of the cluster.
+type fleet struct{ c *proxmox.Cluster }
+
+var _ provision.Fleet = fleet{}
+
+func (f fleet) Nodes(ctx context.Context, template string) ([]provision.Node, error) {
+	sites, err := f.c.Sites(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]provision.Node, len(sites))
+	for i, s := range sites {
+		n := provision.Node{
+			Name: s.Name, Online: s.Online, Maintenance: s.Maintenance, Shared: s.Shared,
+			Memory: s.MemoryTotal, Free: s.MemoryTotal - s.MemoryUsed,
+		}
+		if s.Unseen != nil {
+			n.Unseen = s.Unseen.Error()
+		}
+		for _, t := range s.Templates {
+			n.Templates = append(n.Templates, provision.Template{VM: t.VM, Memory: t.Memory, Storages: t.Storages})
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+// limits are those of the configuration.
+func limits(c configs.Cluster) provision.Limits {
+	return provision.Limits{Nodes: c.Nodes, Drained: c.DrainedNodes, PerNode: c.MaxPerNode, Reserve: int64(c.MemoryReserve)}
+}
+
+// template finds the configured template, for who has no sandbox to place: the
+// first by node.
+func (s *session) template(ctx context.Context) (proxmox.Template, error) {
+	sites, err := s.cluster.Sites(ctx, s.cfg.Sandbox.Template)
+	if err != nil {
+		return proxmox.Template{}, err
+	}
+	for _, site := range sites {
+		if len(site.Templates) > 0 {
+			return site.Templates[0].Template, nil
+		}
+	}
+	return proxmox.Template{}, provision.NoTemplate(s.cfg.Sandbox.Template)
+}
+
+// node is where a template is built: the first node, in the order of the
+// configuration, that is open for sandboxes.
+func (s *session) node(ctx context.Context) (string, error) {
+	nodes, err := s.cluster.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	l := limits(s.cfg.Cluster)
+	slices.SortStableFunc(nodes, func(a, b proxmox.Node) int { return slices.Index(l.Nodes, a.Name) - slices.Index(l.Nodes, b.Name) })
+	var closed []string
+	for _, n := range nodes {
+		why := l.Closed(provision.Node{Name: n.Name, Online: n.Online})
+		if why == "" {
+			return n.Name, nil
+		}
+		closed = append(closed, "node "+n.Name+" "+why)
+	}
+	return "", fmt.Errorf("find a node: none can be used: %s: %w", strings.Join(closed, "; "), orchestrator.ErrUnavailable)
+}
+
+// nodes tells of each node what it is as a place for sandboxes. None that is
+// open and has room is a problem. It reports whether the nodes could be asked for.
+func (d *doctor) nodes(ctx context.Context) bool {
+	const check = "nodes"
+	all, err := fleet{d.s.cluster}.Nodes(ctx, d.s.cfg.Sandbox.Template)
+	if err != nil {
+		d.problem(check, err)
+		return false
+	}
+	boxes, err := d.s.journal.Sandboxes(ctx)
+	if err != nil {
+		d.problem(check, err)
+		return false
+	}
+	load, l := provision.Loads(boxes, time.Now()), limits(d.s.cfg.Cluster)
+	usable := false
+	for _, n := range all {
+		need := int64(0)
+		if len(n.Templates) > 0 {
+			need = n.Templates[0].Memory
+		}
+		text := nodeText(n, load[n.Name])
+		switch closed, full := l.Closed(n), l.Full(n, load[n.Name], need); {
+		case !n.Online || n.Unseen != "":
+			mend := "bring it back"
+			if b := load[n.Name].Sandboxes; b > 0 {
+				mend += fmt.Sprintf(": its %d sandboxes are unavailable until then", b)
+			}
+			d.add(check, "warning", n.Name+" "+closed, mend)
+		case closed != "":
+			d.add(check, "ok", text+"; gets no new sandboxes: it "+closed, "")
+		case full != "":
+			d.add(check, "warning", text+"; gets no new sandboxes: it "+full, "destroy sandboxes that are not needed, or give it more")
+		default:
+			usable = true
+			d.add(check, "ok", text, "")
+		}
+	}
+	for _, name := range missing(all, l.Nodes) {
+		d.add(check, "warning", name+" is in cluster.nodes and not in the cluster", "take it out of cluster.nodes")
+	}
+	for _, name := range missing(all, l.Drained) {
+		d.add(check, "warning", name+" is in cluster.drained_nodes and not in the cluster", "take it out of cluster.drained_nodes, or mend its name")
+	}
+	if !usable {
+		d.add(check, "problem", "no node can take a new sandbox", "see the nodes above")
+	}
+	return true
+}
+
+// missing lists the names that no node has.
+func missing(all []provision.Node, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(all, func(n provision.Node) bool { return n.Name == name })
+	})
+}
+
+func nodeText(n provision.Node, has provision.Load) string {
+	memory := "its free memory cannot be seen without Sys.Audit on /nodes/" + n.Name
+	if n.Memory > 0 {
+		memory = fmt.Sprintf("%d of %d MiB of memory free", n.Free>>20, n.Memory>>20)
+	}
+	return fmt.Sprintf("%s: %s, sandboxes: %d", n.Name, memory, has.Sandboxes)
+}
+
+// askCluster bounds the question of lists that can do without its answer.
+const askCluster = 5 * time.Second
+
+// reachability notes for each sandbox whether its node is out of reach. A cluster
+// that does not answer is said, and the rest is shown as the journal has it.
+func (a *app) reachability(ctx context.Context, views []sandboxView) {
+	living := func(v sandboxView) bool { return v.State != orchestrator.SandboxDestroyed }
+	if !slices.ContainsFunc(views, living) {
+		return
+	}
+	cfg, err := a.config(a.configFile, false)
+	if err != nil || cfg.Cluster.URL == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askCluster)
+	defer cancel()
+	online, err := a.nodesOnline(ctx, cfg)
+	if err != nil {
+		fmt.Fprintf(a.err, "savepoint: whether the nodes are there is not known: %s\n", printable(err.Error()))
+		return
+	}
+	for i, v := range views {
+		up, known := online[v.VM.Node]
+		switch {
+		case !living(v) || up:
+		case known:
+			views[i].Unavailable = "node " + v.VM.Node + " is offline"
+		default:
+			views[i].Unavailable = "node " + v.VM.Node + " is not in the cluster any more"
+		}
+	}
+}
+
+func (a *app) nodesOnline(ctx context.Context, cfg configs.Config) (map[string]bool, error) {
+	c, err := proxmox.Open(clusterConfig(cfg, "list"))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, n := range nodes {
+		out[n.Name] = n.Online
+	}
+	return out, nil
+}
