@@ -65,11 +65,20 @@ func TestChaos(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1_000_000_000)
 	}
+	if *kindFlag != "" && !slices.Contains(faults, fault(*kindFlag)) {
+		t.Fatalf("-chaos.fault=%s: there are %q", *kindFlag, faults)
+	}
 	t.Logf("-chaos.seed=%d, %d rounds", seed, rounds)
 
 	w := newWorld(lifetime(t), t, *binaryFlag)
 	var reports []report
-	defer func() { t.Logf("-chaos.seed=%d\n%s", seed, summary(reports)) }()
+	defer func() {
+		missed := neverHit(reports, fault(*kindFlag))
+		t.Logf("-chaos.seed=%d\n%s", seed, summary(reports, missed))
+		for _, m := range missed {
+			t.Error(m)
+		}
+	}()
 	for i := range uint64(rounds) {
 		s := newSchedule(seed, i, usable)
 		if *roundFlag >= 0 && uint64(*roundFlag) != i || *kindFlag != "" && *kindFlag != string(s.fault) {
@@ -137,21 +146,51 @@ func (w *world) renew() bool {
 	return true
 }
 
-// summary is the table of all rounds by fault.
-func summary(all []report) string {
+// enough rounds let each kind of fault hit; fewer may miss by chance.
+const enough = 30
+
+// neverHit names the kinds of fault that met no transaction in enough rounds,
+// so that a run shows nothing about them. Only is the one kind that was asked
+// for, if there is one.
+func neverHit(all []report, only fault) []string {
+	if len(all) < enough {
+		return nil
+	}
+	var out []string
+	for _, f := range faults {
+		rounds, hit := 0, false
+		for _, r := range all {
+			if r.fault == f {
+				rounds++
+				hit = hit || r.hit
+			}
+		}
+		if !hit && (only == "" || only == f) {
+			out = append(out, fmt.Sprintf("fault %s never hit a transaction, in %d rounds", f, rounds))
+		}
+	}
+	return out
+}
+
+// summary is the table of all rounds by fault, and what was missed.
+func summary(all []report, missed []string) string {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tUNLOCKED BY THE OPERATOR\tSTUCK, MENDED BY RECOVER\tSTUCK\tVIOLATIONS\tMEDIAN s")
+	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tUNLOCKED BY THE OPERATOR\tSTUCK, MENDED BY RECOVER\tSTUCK\tJOURNAL PROVED\tBYSTANDER UNTOUCHED\tVIOLATIONS\tMEDIAN s")
 	row := func(name string, rs []report) {
-		var hit, woken, unlocked, mended, stuck, violations int
+		var hit, woken, unlocked, mended, stuck, proofs, apart, violations int
 		states := map[string]int{}
 		var seconds []float64
 		for _, r := range rs {
 			states[string(r.state)]++
 			seconds = append(seconds, r.took.Seconds())
 			violations += len(r.violations)
+			proofs += r.proofs
 			if r.hit {
 				hit++
+			}
+			if r.apart {
+				apart++
 			}
 			if r.woken {
 				woken++
@@ -166,8 +205,8 @@ func summary(all []report) string {
 			}
 		}
 		slices.Sort(seconds)
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
-			states["rolled-back"], states[""], woken, unlocked, mended, stuck, violations, seconds[len(seconds)/2])
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
+			states["rolled-back"], states[""], woken, unlocked, mended, stuck, proofs, apart, violations, seconds[len(seconds)/2])
 	}
 	for _, f := range faults {
 		if rs := slices.DeleteFunc(slices.Clone(all), func(r report) bool { return r.fault != f }); len(rs) > 0 {
@@ -178,6 +217,9 @@ func summary(all []report) string {
 		row("all", all)
 	}
 	_ = tw.Flush()
+	for _, m := range missed {
+		fmt.Fprintln(&out, m)
+	}
 	for _, r := range all {
 		for _, why := range r.stuck {
 			fmt.Fprintf(&out, "round %d was stuck: %s\n", r.round, why)

@@ -27,12 +27,20 @@
 //     journal says;
 //   - no process of the command lives, the VM runs, is unlocked, answers with
 //     its pinned key, and has no snapshot but the pristine one;
+//   - after every recovery the journal is proved, from where it was proved last;
+//   - a VM of somebody else, which stands beside the sandbox and which savepoint
+//     would be able to change, has the same configuration, snapshots, power state,
+//     process and files;
 //   - the next transaction works.
 //
 // A transaction that was stuck is listed with its reason. Where the fault killed
 // a task of the cluster in the middle, which leaves a lock that no API token can
 // take away, the test plays the operator and does what the reason says; one that
 // is stuck after that, or for anything else, is a violation.
+//
+// Of 30 rounds or more, each kind of fault has to hit a transaction at least
+// once: a kind that came too late each time has shown nothing. The test fails
+// then, and the table names it.
 //
 // # Running it
 //

@@ -3,6 +3,8 @@ package chaos
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"savepoint/orchestrator"
@@ -50,6 +52,104 @@ func TestCheckExit(t *testing.T) {
 	if len(r.violations) != 1 {
 		t.Errorf("a result of another transaction: %q", r.violations)
 	}
+}
+
+// The judgement of a proof is tried without a journal: it has to see when there
+// is none.
+func TestProof(t *testing.T) {
+	const sound = `{"sound":true,"records":7,"head":"7:ab"}`
+	for _, c := range []struct {
+		name    string
+		res     result
+		problem string // what it has to say; "": it is proved
+	}{
+		{"sound", result{stdout: sound}, ""},
+		{"sound, it says, but fails", result{code: 1, stdout: sound}, "exit code 1"},
+		{"a record is wrong", result{code: 1, stdout: `{"sound":false,"record":5,"problem":"it was changed","records":0,"head":""}`}, "record 5: it was changed"},
+		{"a record is wrong, but it succeeds", result{stdout: `{"sound":false,"record":5,"problem":"it was changed"}`}, "record 5"},
+		{"not sound", result{stdout: `{"sound":false,"records":7,"head":"7:ab"}`}, "proves nothing"},
+		{"of no record", result{stdout: `{"sound":true,"records":0,"head":"0:"}`}, "proves nothing"},
+		{"without a head", result{stdout: `{"sound":true,"records":7}`}, "proves nothing"},
+		{"silent", result{}, "not understood"},
+		{"hung", result{code: hung}, "exit code"},
+	} {
+		head, problem := proof(c.res)
+		if (problem == "") != (c.problem == "") || !strings.Contains(problem, c.problem) {
+			t.Errorf("%s: %q, want %q", c.name, problem, c.problem)
+		}
+		if (head == "7:ab") != (problem == "") {
+			t.Errorf("%s: the head %q with the problem %q", c.name, head, problem)
+		}
+	}
+}
+
+// A run of enough rounds in which a kind of fault met nothing has not shown
+// what it is for.
+func TestNeverHit(t *testing.T) {
+	play := func(rounds int, spared fault) (all []report) {
+		for i := range uint64(rounds) {
+			s := newSchedule(7, i, plans)
+			all = append(all, report{schedule: s, hit: s.fault != spared, proofs: 2, apart: s.fault != spared})
+		}
+		return all
+	}
+	for _, f := range faults {
+		got := neverHit(play(enough, f), "")
+		if len(got) != 1 || got[0] != fmt.Sprintf("fault %s never hit a transaction, in 5 rounds", f) {
+			t.Errorf("%s spared: %q", f, got)
+		}
+	}
+	once := play(enough, faultNode)
+	once[len(once)-1].hit = true // the last round of node
+	for name, c := range map[string]struct {
+		all  []report
+		only fault
+		want int
+	}{
+		"none spared":            {play(enough, ""), "", 0},
+		"hit once":               {once, "", 0},
+		"too few rounds":         {play(enough-1, faultNode), "", 0},
+		"no round of a kind":     {onlyOf(play(6*enough, ""), faultSSH), "", len(faults) - 1},
+		"one kind, as asked for": {onlyOf(play(6*enough, ""), faultSSH), faultSSH, 0},
+		"one kind, and spared":   {onlyOf(play(6*enough, faultSSH), faultSSH), faultSSH, 1},
+	} {
+		if got := neverHit(c.all, c.only); len(got) != c.want {
+			t.Errorf("%s: %q, want %d", name, got, c.want)
+		}
+	}
+
+	all := play(enough, faultNode)
+	missed := neverHit(all, "")
+	table := summary(all, missed)
+	if !strings.Contains(table, "\n"+missed[0]+"\n") {
+		t.Errorf("the table does not say %q:\n%s", missed[0], table)
+	}
+	lines := strings.Split(table, "\n")
+	for _, c := range []struct {
+		row, column, want string
+	}{
+		{"node", "HIT", "0"}, {"api", "HIT", "5"}, {"all", "HIT", "25"},
+		{"all", "JOURNAL PROVED", "60"}, {"api", "JOURNAL PROVED", "10"},
+		{"node", "BYSTANDER UNTOUCHED", "0"}, {"all", "BYSTANDER UNTOUCHED", "25"},
+	} {
+		at := strings.Index(lines[0], c.column)
+		row := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, c.row+" ") })
+		if at < 0 || row < 0 {
+			t.Fatalf("no %s of %s in\n%s", c.column, c.row, table)
+		}
+		if got := strings.Fields(lines[row][at:])[0]; got != c.want {
+			t.Errorf("%s of %s is %s, want %s", c.column, c.row, got, c.want)
+		}
+	}
+}
+
+func onlyOf(all []report, f fault) (out []report) {
+	for _, r := range all {
+		if r.fault == f {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // A seed and a number are the round.

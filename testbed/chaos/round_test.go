@@ -20,6 +20,8 @@ type report struct {
 	woken      bool               // the VM was off afterwards, and the next command started it
 	took       time.Duration
 	moment     time.Duration // when the fault came
+	proofs     int           // how often the journal was proved after a recovery
+	apart      bool          // the bystander was not touched
 	violations []string
 	broken     bool     // the sandbox is of no use to the rounds that follow
 	trail      []string // what the commands said, for violations
@@ -38,7 +40,10 @@ func (r *report) note(res result) result {
 func (w *world) play(s schedule) (r report) {
 	r = report{schedule: s}
 	began := time.Now()
-	defer func() { r.took = time.Since(began) }()
+	defer func() {
+		w.checkBystander(&r)
+		r.took = time.Since(began)
+	}()
 	before, processes, err := w.read()
 	if err != nil || len(processes) > 0 {
 		r.violate("before the transaction: %v, processes %q", err, processes)
@@ -66,6 +71,7 @@ func (w *world) play(s schedule) (r report) {
 		killAt := time.AfterFunc(time.Duration(s.again*float64(w.took[s.plan.name])), p.kill)
 		r.note(p.wait(patience))
 		killAt.Stop()
+		w.prove(&r)
 	}
 	w.settle(&r)
 	if tx.ID != "" {
@@ -158,6 +164,7 @@ func (w *world) disturb(r *report, orders [][]string) (*driver, time.Time) {
 func (w *world) settle(r *report) {
 	for try := range 8 {
 		res := r.note(w.savepoint("recover", "--output", "json"))
+		w.prove(r)
 		switch res.code {
 		case 0:
 			return
@@ -178,6 +185,51 @@ func (w *world) settle(r *report) {
 		w.pause(500 * time.Millisecond)
 	}
 	r.violate("recover does not come to an end")
+}
+
+// prove asks for the proof that no record was changed or lost: whatever was
+// killed, the journal is what was written, and goes on from where it was proved
+// before.
+func (w *world) prove(r *report) {
+	args := []string{"tx", "verify", "--output", "json"}
+	if w.head != "" {
+		args = append(args, "--head", w.head)
+	}
+	res := w.savepoint(args...)
+	if w.ctx.Err() != nil {
+		return
+	}
+	head, problem := proof(res)
+	if problem != "" {
+		r.note(res)
+		r.violate("after recovery, the journal is not proved: %s", problem)
+		return
+	}
+	w.head = head
+	r.proofs++
+}
+
+// proof reads what tx verify printed: the journal's head, or what is wrong.
+func proof(res result) (head, problem string) {
+	var said struct {
+		Sound   bool   `json:"sound"`
+		Records int64  `json:"records"`
+		Record  int64  `json:"record"`
+		Problem string `json:"problem"`
+		Head    string `json:"head"`
+	}
+	err := json.Unmarshal([]byte(res.stdout), &said)
+	switch {
+	case said.Problem != "":
+		return "", fmt.Sprintf("record %d: %s", said.Record, said.Problem)
+	case res.code != 0:
+		return "", fmt.Sprintf("exit code %d", res.code)
+	case err != nil:
+		return "", fmt.Sprintf("the answer is not understood: %v", err)
+	case !said.Sound || said.Records == 0 || said.Head == "":
+		return "", "the answer proves nothing: " + strings.TrimSpace(res.stdout)
+	}
+	return said.Head, ""
 }
 
 // operate does what a reason tells an operator to do, where an operator is

@@ -40,6 +40,8 @@ type world struct {
 	agent   user
 	took    map[string]time.Duration // how long each transaction takes undisturbed
 	newest  orchestrator.TxID        // of the last round
+	head    string                   // of the journal, when it was last proved
+	beside  standing                 // of the bystander
 }
 
 // newWorld builds savepoint unless there is one, starts the lab and makes the
@@ -69,6 +71,7 @@ func newWorld(ctx context.Context, t *testing.T, bin string) *world {
 	st := w.status()
 	w.api, w.jump = newRelay(t, apiAddr(st)), newRelay(t, st.JumpAddress)
 	w.configure(st)
+	w.settleIn()
 	w.must("template", "build")
 	w.create()
 	return w
@@ -307,17 +310,25 @@ func (w *world) call(c *http.Client, req *http.Request, into any) error {
 	}{into})
 }
 
-func (w *world) vmURL(st lab.Status, path string) string {
-	return fmt.Sprintf("%s/api2/json/nodes/%s/qemu/%d/%s", st.APIURL, lab.NodeName, w.sandbox.VM.ID, path)
+func nodeURL(st lab.Status, path string) string {
+	return fmt.Sprintf("%s/api2/json/nodes/%s/%s", st.APIURL, lab.NodeName, path)
 }
 
-// ask reads from the lab's API, with all rights.
+// vmPath is the sandbox's VM below its node.
+func (w *world) vmPath(path string) string { return fmt.Sprintf("qemu/%d/%s", w.sandbox.VM.ID, path) }
+
+// ask reads what the lab's API says of the sandbox's VM.
 func (w *world) ask(path string, into any) error {
+	return w.request(http.MethodGet, w.vmPath(path), nil, into)
+}
+
+// request makes a request below the node with an administrator's token.
+func (w *world) request(method, path string, values url.Values, into any) error {
 	c, st, err := w.client()
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequest(http.MethodGet, w.vmURL(st, path), nil)
+	req, err := form(method, nodeURL(st, path), values)
 	if err != nil {
 		return err
 	}
@@ -325,18 +336,20 @@ func (w *world) ask(path string, into any) error {
 	return w.call(c, req, into)
 }
 
+// form is a request with values in its body, if there are any.
+func form(method, to string, values url.Values) (*http.Request, error) {
+	req, err := http.NewRequest(method, to, strings.NewReader(values.Encode()))
+	if err == nil && values != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return req, err
+}
+
 // unlock does what qm unlock does: the operator's part, which no token may play.
 func (w *world) unlock() error {
 	c, st, err := w.client()
 	if err != nil {
 		return err
-	}
-	form := func(method, to string, values url.Values) (*http.Request, error) {
-		req, err := http.NewRequest(method, to, strings.NewReader(values.Encode()))
-		if err == nil {
-			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		}
-		return req, err
 	}
 	var login struct {
 		Ticket string `json:"ticket"`
@@ -349,7 +362,7 @@ func (w *world) unlock() error {
 	if err != nil {
 		return fmt.Errorf("log in: %w", err)
 	}
-	if req, err = form(http.MethodPut, w.vmURL(st, "config"), url.Values{"delete": {"lock"}, "skiplock": {"1"}}); err != nil {
+	if req, err = form(http.MethodPut, nodeURL(st, w.vmPath("config")), url.Values{"delete": {"lock"}, "skiplock": {"1"}}); err != nil {
 		return err
 	}
 	req.AddCookie(&http.Cookie{Name: "PVEAuthCookie", Value: login.Ticket})
