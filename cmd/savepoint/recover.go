@@ -91,7 +91,7 @@ type undeletable struct {
 // left lists the snapshots that the joined errors of a collection are about.
 func left(err error) []undeletable {
 	out := []undeletable{}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // the tree itself is walked
 	case *orchestrator.StuckError:
 		if e.Snapshot != "" {
 			out = append(out, undeletable{e.Sandbox, e.Tx, e.Snapshot, e.Reason + "; " + e.Mend})

@@ -38,7 +38,7 @@ func newMounts(runDir string) (*mounts, error) {
 		for _, at := range strangers(string(info), append(keep, runDir)) {
 			_ = unix.Unmount(at, unix.MNT_DETACH) // gone with one above it, if it fails
 		}
-		for unix.Unmount(netnsDir, unix.MNT_DETACH) == nil { //nolint:revive // every layer
+		for unix.Unmount(netnsDir, unix.MNT_DETACH) == nil { // every layer
 		}
 		if err := unix.Mount("tmpfs", netnsDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=1m,mode=755"); err != nil {
 			return err
