@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -81,14 +80,13 @@ func strangers(mountinfo string, keep []string) []string {
 // does to it cannot be undone.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked
+	thread(func() { // and never unlocked
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			done <- err
 			return
 		}
 		done <- f()
-	}()
+	})
 	return <-done
 }
 

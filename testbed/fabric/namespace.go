@@ -31,15 +31,31 @@ func nsPath(name string) string { return filepath.Join(netnsDir, name) }
 // cannot it ends and is never used again.
 func within(name string, f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	thread(func() {
 		err, back := visit(nsPath(name), f)
 		if back {
 			runtime.UnlockOSThread()
 		}
 		done <- err
-	}()
+	})
 	return <-done
+}
+
+// thread runs f in a goroutine that is locked to its thread, which is not the
+// process's first: that one cannot end when f leaves it changed, and what it has
+// become is what /proc/self says of the whole process.
+func thread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		defer runtime.UnlockOSThread()
+		done := make(chan struct{})
+		thread(func() { defer close(done); f() }) // this thread is held until it is done
+		<-done
+	}()
 }
 
 func visit(path string, f func() error) (err error, back bool) {
