@@ -3,11 +3,7 @@ package pve
 import (
 	"crypto/sha1"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -53,17 +49,7 @@ func (s *Server) firewallPath() string { return filepath.Join(s.root, "firewall.
 
 func (s *Server) loadFirewalls() error {
 	s.walls = map[string]*firewall{}
-	b, err := os.ReadFile(s.firewallPath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read firewalls: %w", err)
-	}
-	if err := json.Unmarshal(b, &s.walls); err != nil {
-		return fmt.Errorf("read firewalls %s: %w", s.firewallPath(), err)
-	}
-	return nil
+	return readState(s.firewallPath(), "firewalls", &s.walls)
 }
 
 // firewall returns a copy of an owner's firewall, an empty one when there is none.
@@ -101,11 +87,7 @@ func (s *Server) changeFirewallLocked(owner string, f func(*firewall) error) err
 	if len(wall.Options) == 0 && len(wall.Rules) == 0 {
 		delete(walls, owner)
 	}
-	b, err := json.Marshal(walls)
-	if err != nil {
-		return fmt.Errorf("write firewalls: %w", err)
-	}
-	if err := writeFile(s.firewallPath(), b, 0o600); err != nil {
+	if err := writeState(s.firewallPath(), "firewalls", walls); err != nil {
 		return err
 	}
 	s.walls = walls

@@ -3,11 +3,8 @@ package pve
 import (
 	"crypto/sha1"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,17 +101,7 @@ func (s *Server) sdnPath() string { return filepath.Join(s.root, "sdn.json") }
 func (s *Server) loadSDN() error {
 	s.sdn.kept = sdnKept{Config: sdnConfig{}, Running: sdnConfig{}}
 	s.sdn.reload = map[string]*flock{}
-	b, err := os.ReadFile(s.sdnPath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read network configuration: %w", err)
-	}
-	if err := json.Unmarshal(b, &s.sdn.kept); err != nil {
-		return fmt.Errorf("read network configuration %s: %w", s.sdnPath(), err)
-	}
-	return nil
+	return readState(s.sdnPath(), "network configuration", &s.sdn.kept)
 }
 
 // sdnNow is the present state, to read only.
@@ -137,11 +124,7 @@ func (s *Server) changeSDN(f func(*sdnKept) error) error {
 	if err := f(&k); err != nil {
 		return err
 	}
-	b, err := json.Marshal(k)
-	if err != nil {
-		return fmt.Errorf("write network configuration: %w", err)
-	}
-	if err := writeFile(s.sdnPath(), b, 0o600); err != nil {
+	if err := writeState(s.sdnPath(), "network configuration", k); err != nil {
 		return err
 	}
 	s.sdn.kept = k

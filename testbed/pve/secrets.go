@@ -120,3 +120,27 @@ func writeFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// readState reads what writeState wrote; without a file v stays as it is.
+func readState(path, what string, v any) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", what, err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read %s %s: %w", what, path, err)
+	}
+	return nil
+}
+
+// writeState replaces the file of one part of the cluster's state.
+func writeState(path, what string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", what, err)
+	}
+	return writeFile(path, b, 0o600)
+}
