@@ -1,11 +1,7 @@
 package pve
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,17 +20,7 @@ type pool struct {
 func (s *Server) poolsPath() string { return filepath.Join(s.root, "pools.json") }
 
 func (s *Server) loadPools() error {
-	b, err := os.ReadFile(s.poolsPath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read pools: %w", err)
-	}
-	if err := json.Unmarshal(b, &s.pools); err != nil {
-		return fmt.Errorf("read pools: %w", err)
-	}
-	return nil
+	return readState(s.poolsPath(), "pools", &s.pools)
 }
 
 // changePools applies f to a copy of the pools and keeps it.
@@ -48,11 +34,7 @@ func (s *Server) changePools(f func(map[string]*pool) error) error {
 	if err := f(pools); err != nil {
 		return err
 	}
-	b, err := json.Marshal(pools)
-	if err != nil {
-		return fmt.Errorf("write pools: %w", err)
-	}
-	if err := writeFile(s.poolsPath(), b, 0o600); err != nil {
+	if err := writeState(s.poolsPath(), "pools", pools); err != nil {
 		return err
 	}
 	s.pools = pools
