@@ -24,6 +24,9 @@ type Config struct {
 	Transaction Transaction `mapstructure:"transaction"`
 	Journal     Journal     `mapstructure:"journal"`
 	Validate    Validate    `mapstructure:"validate"`
+	Network     Network     `mapstructure:"network"`
+	Workspace   Workspace   `mapstructure:"workspace"`
+	Template    Template    `mapstructure:"template"`
 
 	// Redact are regular expressions of secrets that must not reach the
 	// journal, besides the usual forms. What their groups match is redacted,
@@ -115,6 +118,9 @@ type Sandbox struct {
 	// RootBoundary is the boundary for commands that run as root: "machine"
 	// (default; disks and memory) or "disk".
 	RootBoundary string `mapstructure:"root_boundary"`
+	// Tenant whose network new sandboxes are on, one of Network.Tenants. Not
+	// set: the first one. Without tenants: Bridge and Subnet.
+	Tenant string `mapstructure:"tenant"`
 }
 
 // SSH is how guests are reached.
@@ -235,6 +241,8 @@ func Default(stateDir string) Config {
 		Validate: defaultValidate(),
 		Log:      Log{Level: "warn", Format: "text"},
 
+		Network:     Network{UnderlayMTU: 1500, VNIFirst: 900000, VNILast: 900999, ASN: 65000},
+		Workspace:   Workspace{Size: 4 << 30, Reserve: 256 << 20, Freeze: 10 * time.Second, User: "savepoint-zfs"},
 		Transaction: Transaction{Idle: time.Hour},
 		Journal:     Journal{KeepFor: 90 * day},
 	}

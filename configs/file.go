@@ -114,15 +114,10 @@ func (f *file) section(n *yaml.Node, prefix string, r *report) map[string]any {
 		case !isLeaf:
 			out[k.Value] = f.section(v, name+".", r)
 		default:
-			var value any
-			if err := v.Decode(&value); err != nil {
-				problem(v.Line, name, "", "is not a YAML value", "put it in quotes")
+			value, err := plainValue(v)
+			if err != nil {
+				problem(v.Line, name, "", err.Error(), "keep one of the two, and write the keys out")
 				continue
-			}
-			// The text as it is written: 010 and 1_000 are no octal here, and
-			// an unquoted 2026-01-02 is a text and no time.
-			if v.Kind == yaml.ScalarNode {
-				value = v.Value
 			}
 			out[k.Value] = value
 			f.lines[name] = k.Line

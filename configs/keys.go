@@ -65,8 +65,13 @@ func convert(t reflect.Type, from any) (value any, want string, err error) {
 	if from != nil && reflect.TypeOf(from) == t {
 		return from, "", nil
 	}
-	if t == reflect.TypeFor[[]string]() {
+	switch {
+	case t == reflect.TypeFor[[]string]():
 		return convertList(from)
+	case t == reflect.TypeFor[[]int]():
+		return convertNumbers(from)
+	case isItems(t):
+		return convertItems(t, from, "")
 	}
 	text, ok := scalar(from)
 	if !ok {
@@ -128,6 +133,24 @@ func convertList(from any) (any, string, error) {
 			return nil, want, fmt.Errorf("has an item %d that is no text", i+1)
 		}
 		out = append(out, text)
+	}
+	return out, "", nil
+}
+
+// convertNumbers is convertList for whole numbers.
+func convertNumbers(from any) (any, string, error) {
+	list, want, err := convertList(from)
+	if err != nil {
+		return nil, want, err
+	}
+	var out []int
+	texts, _ := list.([]string)
+	for i, text := range texts {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, "write whole numbers", fmt.Errorf("has an item %d that is no whole number", i+1)
+		}
+		out = append(out, n)
 	}
 	return out, "", nil
 }

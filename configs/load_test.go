@@ -108,6 +108,7 @@ sandbox:
   gateway: 10.1.0.1
   boot_timeout: 90s
   root_boundary: disk
+  tenant: beta
 ssh:
   identity_file: id
   jump:
@@ -138,6 +139,43 @@ validate:
   min_free: 2%
   min_inodes: 1000
   max_clock_skew: 3s
+network:
+  underlay_mtu: 9000
+  peers: [192.0.2.1, 192.0.2.2]
+  vni_first: 5000
+  vni_last: 5100
+  controller: fabric1
+  asn: 65010
+  tenants:
+    - name: alpha
+      vrf: 5001
+      mtu: 1400
+      nodes: [pve1]
+      vnets:
+        - name: main
+          vni: 5002
+          guests: 40
+          subnets:
+            - {prefix: 10.2.0.0/24, gateway: 10.2.0.1}
+            - prefix: fd00:2::/64
+    - {name: beta, zone: vxlan, vnets: [{name: b10, subnets: [{prefix: 10.3.0.0/24}]}]}
+  places:
+    - {role: outside, name: proxy, addresses: [192.0.2.9, "2001:db8::9"], tcp: [80, 3128], udp: [53]}
+workspace:
+  storage: tank
+  size: 8GiB
+  reserve: 1GiB
+  freeze: 5s
+  user: zfs-user
+  identity_file: zfs_key
+  nodes:
+    - {name: pve1, address: "pve1.example:22", host_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f root@pve1}
+template:
+  image: https://cloud.example/debian-12.qcow2
+  checksum: `+strings.Repeat("AB", 32)+`
+  bridge: vmbr9
+  address: 10.9.0.9/24
+  gateway: 10.9.0.1
 redact: ['customer-[0-9]{8}', '(a), b']
 log:
   level: debug
@@ -162,7 +200,7 @@ log:
 		Sandbox: Sandbox{
 			Template: "debian12", FullClone: true, Bridge: "vnet1",
 			Subnet: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"),
-			BootTimeout: 90 * time.Second, RootBoundary: "disk",
+			BootTimeout: 90 * time.Second, RootBoundary: "disk", Tenant: "beta",
 		},
 		SSH: SSH{
 			IdentityFile: filepath.Join(conf, "id"),
@@ -180,6 +218,27 @@ log:
 		Validate: Validate{
 			Protected: []string{"default", "/srv/app"}, Watch: []string{"/", "/data"}, Volatile: []string{"/data/log"}, MaxEntries: 5000,
 			MinFree: "2%", MinInodes: "1000", MaxClockSkew: 3 * time.Second,
+		},
+		Network: Network{
+			UnderlayMTU: 9000, Peers: []string{"192.0.2.1", "192.0.2.2"}, VNIFirst: 5000, VNILast: 5100, Controller: "fabric1", ASN: 65010,
+			Tenants: []Tenant{
+				{Name: "alpha", Zone: "evpn", VRF: 5001, MTU: 1400, Nodes: []string{"pve1"}, VNets: []VNet{
+					{Name: "main", VNI: 5002, Guests: 40, Subnets: []Subnet{
+						{Prefix: netip.MustParsePrefix("10.2.0.0/24"), Gateway: netip.MustParseAddr("10.2.0.1")},
+						{Prefix: netip.MustParsePrefix("fd00:2::/64")},
+					}},
+				}},
+				{Name: "beta", Zone: "vxlan", VNets: []VNet{{Name: "b10", Subnets: []Subnet{{Prefix: netip.MustParsePrefix("10.3.0.0/24")}}}}},
+			},
+			Places: []Place{{Role: "outside", Name: "proxy", Addresses: []string{"192.0.2.9", "2001:db8::9"}, TCP: []int{80, 3128}, UDP: []int{53}}},
+		},
+		Workspace: Workspace{
+			Storage: "tank", Size: 8 << 30, Reserve: 1 << 30, Freeze: 5 * time.Second, User: "zfs-user", IdentityFile: filepath.Join(conf, "zfs_key"),
+			Nodes: []NodeSSH{{Name: "pve1", Address: "pve1.example:22", HostKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"}},
+		},
+		Template: Template{
+			Image: "https://cloud.example/debian-12.qcow2", Checksum: strings.Repeat("ab", 32), Bridge: "vmbr9",
+			Address: netip.MustParsePrefix("10.9.0.9/24"), Gateway: netip.MustParseAddr("10.9.0.1"),
 		},
 		Redact: []string{"customer-[0-9]{8}", "(a), b"},
 	}

@@ -76,6 +76,8 @@ func TestWriteAndLoad(t *testing.T) {
 	want.SSH.Jump = Jump{Address: "127.0.0.1:2222", User: "root", IdentityFile: filepath.Join(dir, "k"),
 		HostKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"}
 	want.Policy.Rules = []string{filepath.Join(dir, "r,1.yaml")}
+	want.Network.Tenants = []Tenant{{Name: "alpha", Zone: "evpn", VNets: []VNet{{Name: "main", Subnets: []Subnet{{Prefix: want.Sandbox.Subnet, Gateway: want.Sandbox.Gateway}}}}}}
+	want.Network.Places = []Place{{Role: "outside", Name: "0x10: #", Addresses: []string{"192.0.2.1"}, TCP: []int{80}, UDP: []int{53, 123}}}
 
 	path := filepath.Join(dir, "savepoint.yaml")
 	write(t, path, "old", 0o644)

@@ -45,6 +45,9 @@ func validate(c *Config, f *file, needCluster bool, r *report) {
 	k.ssh()
 	k.words()
 	k.validation()
+	k.network()
+	k.workspace()
+	k.template()
 	if needCluster {
 		k.required()
 		k.files()
@@ -203,6 +206,7 @@ func (k checker) ranges() {
 		{"run.validate_timeout", c.Run.ValidateTimeout, time.Millisecond, 24 * time.Hour},
 		{"validate.max_clock_skew", c.Validate.MaxClockSkew, 10 * time.Millisecond, time.Hour},
 		{"transaction.idle", c.Transaction.Idle, time.Second, 30 * day},
+		{"workspace.freeze", c.Workspace.Freeze, time.Second, 5 * time.Minute},
 		{"journal.keep_for", c.Journal.KeepFor, time.Minute, 36500 * day},
 	} {
 		if d.value < d.least || d.value > d.top {
@@ -221,6 +225,12 @@ func (k checker) ranges() {
 		{"cluster.limits.linked_clones", int64(c.Cluster.Limits.LinkedClones), 1, 64},
 		{"cluster.limits.per_node", int64(c.Cluster.Limits.PerNode), 1, 256},
 		{"run.output_limit", int64(c.Run.OutputLimit), 1, 1 << 30},
+		{"network.underlay_mtu", int64(c.Network.UnderlayMTU), 1280, 65535},
+		{"network.vni_first", int64(c.Network.VNIFirst), 1, 1<<24 - 1},
+		{"network.vni_last", int64(c.Network.VNILast), 1, 1<<24 - 1},
+		{"network.asn", int64(c.Network.ASN), 1, 1<<32 - 1},
+		{"workspace.size", int64(c.Workspace.Size), 64 << 20, 1 << 50},
+		{"workspace.reserve", int64(c.Workspace.Reserve), 1 << 20, 1 << 50},
 		{"validate.max_entries", int64(c.Validate.MaxEntries), 1, 10_000_000},
 	} {
 		if n.value < n.least || n.value > n.top {
@@ -348,7 +358,7 @@ func (k checker) required() {
 	if cl.TokenSecret.IsZero() && cl.TokenSecretFile == "" {
 		missing("cluster.token_secret", "set it, cluster.token_secret_file or SAVEPOINT_CLUSTER_TOKEN_SECRET")
 	}
-	if !k.c.Sandbox.Subnet.IsValid() {
+	if !k.c.Sandbox.Subnet.IsValid() && len(k.c.Network.Tenants) == 0 {
 		missing("sandbox.subnet", "write the network that guests get their addresses from")
 	}
 }
@@ -373,6 +383,7 @@ func (k checker) files() {
 	for _, id := range []struct{ name, path string }{
 		{"ssh.identity_file", k.c.SSH.IdentityFile},
 		{"ssh.jump.identity_file", k.c.SSH.Jump.IdentityFile},
+		{"workspace.identity_file", k.c.Workspace.IdentityFile},
 	} {
 		// A missing identity is for the command to make or to ask for.
 		if info, err := os.Stat(id.path); err == nil && info.Mode().Perm()&0o077 != 0 {

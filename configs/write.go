@@ -113,6 +113,9 @@ func valueNode(value any, clear bool) (*yaml.Node, error) {
 	case fmt.Stringer: // time.Duration
 		value = v.String()
 	}
+	if v := reflect.ValueOf(value); isItems(v.Type()) {
+		return itemsNode(v, clear)
+	}
 	n := &yaml.Node{}
 	return n, n.Encode(value)
 }
