@@ -20,6 +20,7 @@ type Config struct {
 	Executor     Executor
 	Guest        Guest
 	Tasks        Tasks
+	Prover       Prover // needed where a sandbox has a Tenant
 
 	Observer func(Event)      // may be nil
 	Now      func() time.Time // nil = time.Now

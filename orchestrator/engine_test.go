@@ -39,7 +39,7 @@ func boot(t testing.TB, w *world, edit ...func(*orchestrator.Config)) *lab {
 	p := &proc{w: w}
 	n := len(w.records)
 	c := orchestrator.Config{
-		Journal: p, Decider: newDecider(t), Hypervisor: p, Executor: p, Guest: p, Tasks: p,
+		Journal: p, Decider: newDecider(t), Hypervisor: p, Executor: p, Guest: p, Tasks: p, Prover: p,
 		Snapshotters: map[orchestrator.Boundary]orchestrator.Snapshotter{
 			orchestrator.BoundaryWorkspace: driver{p, orchestrator.BoundaryWorkspace},
 			orchestrator.BoundaryDisk:      driver{p, orchestrator.BoundaryDisk},

@@ -61,6 +61,20 @@ func (e *HostKeyError) Error() string {
 // Is makes a changed host key a denial for callers that only know classes.
 func (e *HostKeyError) Is(target error) bool { return target == ErrDenied }
 
+// UnsealedError says that a sandbox's network is not what it has to be. It is a
+// kind of ErrDenied: the sandbox is not handed out.
+type UnsealedError struct {
+	Sandbox string   // its name
+	Failed  []string // what was measured and not expected, a line each
+}
+
+func (e *UnsealedError) Error() string {
+	return fmt.Sprintf("the network of sandbox %s is not sealed: %s", e.Sandbox, strings.Join(e.Failed, "; "))
+}
+
+// Is makes it a case of denied for callers that only know classes.
+func (e *UnsealedError) Is(target error) bool { return target == ErrDenied }
+
 // JournalError tells a failure of the durable record, which is on this machine,
 // from one of the cluster. It has the class of its cause.
 type JournalError struct{ Cause error }

@@ -114,6 +114,17 @@ func TestStuck(t *testing.T) {
 			mend: func(w *world) { w.owner = w.box.ID },
 			says: "check who owns it",
 		},
+		{
+			name: "F108 the restored network is not sealed",
+			break_: func(w *world) {
+				w.box.Tenant = "alpha"
+				w.hooks["prove"] = func(context.Context) error {
+					return &orchestrator.UnsealedError{Sandbox: w.box.Name, Failed: []string{"guest dev reaches outside 192.0.2.9"}}
+				}
+			},
+			mend: func(*world) {},
+			says: "guest dev reaches outside 192.0.2.9",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -74,6 +74,7 @@ type CloneRequest struct {
 	SSHKeys      []string     // authorized_keys lines for root
 	Address      netip.Prefix // static address
 	Gateway      netip.Addr   // may be the zero value: no default route
+	Bridge       string       // bridge or vnet of the network card; "" = the cluster's configured one
 	CloneStorage string       // target storage of a full clone; "" = the template's
 }
 
@@ -183,6 +184,13 @@ type Guest interface {
 	Inspect(ctx context.Context, sb Sandbox) (GuestFacts, error)
 	// SetClock sets the guest's clock.
 	SetClock(ctx context.Context, sb Sandbox, t time.Time) error
+}
+
+// Prover measures that a sandbox's network is sealed: what it must reach it
+// reaches, and nothing else. *UnsealedError says that it is not; any other error,
+// that it could not be measured, which proves nothing either.
+type Prover interface {
+	Prove(ctx context.Context, sb Sandbox) error
 }
 
 // Decider judges a command. policy.Engine is one.

@@ -216,6 +216,15 @@ func (p *proc) facts() (orchestrator.GuestFacts, error) {
 	}, nil
 }
 
+// Prove measures nothing but whether the guest answers; what it finds is the hook's.
+func (p *proc) Prove(ctx context.Context, _ orchestrator.Sandbox) error {
+	return p.call(ctx, "prove", func() error {
+		p.w.counts["prove"]++
+		_, err := p.facts()
+		return err
+	})
+}
+
 func (p *proc) Mark(ctx context.Context, _ orchestrator.Sandbox, generation string) (f orchestrator.GuestFacts, err error) {
 	err = p.call(ctx, "mark", func() error {
 		p.note("mark")

@@ -315,7 +315,7 @@ func apart(s string, found []span) []span {
 // requests rely on, and those whose values are savepoint's own words. All
 // other texts of a record are redacted, also those of fields to come.
 var exactFields = map[string]bool{
-	"Sandbox.Name": true, "Sandbox.HostKey": true, "Sandbox.Workspace": true, "VMRef.Node": true, "boxNote.Name": true,
+	"Sandbox.Name": true, "Sandbox.HostKey": true, "Sandbox.Workspace": true, "Sandbox.Tenant": true, "Sandbox.VNet": true, "VMRef.Node": true, "boxNote.Name": true,
 	"beginData.Digest": true, "beginData.Request": true, "beginData.EnvNames": true, "beginData.Profile": true,
 	"stepData.Digest": true, "stepData.Request": true, "stepData.EnvNames": true, "stepData.Profile": true,
 	"Judgement.Decision": true, "Judgement.Rule": true, "Lift.Rule": true, "Lift.By": true,

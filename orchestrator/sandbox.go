@@ -26,6 +26,11 @@ type Sandbox struct {
 	Template VMRef        `json:"template"`
 	// Address is where the guest's sshd listens, reached through the jump host.
 	Address netip.Addr `json:"address"`
+	// Tenant whose zone the sandbox is in, and its VNet there, by their names in
+	// the configuration. Empty: it is on a bridge that savepoint did not make,
+	// and nothing is proved about it.
+	Tenant string `json:"tenant,omitempty"`
+	VNet   string `json:"vnet,omitempty"`
 	// HostKey is the guest's SSH host key in authorized_keys form, read
 	// through the guest agent when the sandbox was made. Empty until Ready.
 	HostKey string `json:"host_key"`

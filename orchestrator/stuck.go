@@ -34,7 +34,10 @@ func (t *tx) impossible(what string, err error) error {
 	sb, mend := t.view.Sandbox, ""
 	var newer *NotLatestError
 	var key *HostKeyError
+	var open *UnsealedError
 	switch {
+	case errors.As(err, &open):
+		mend = fmt.Sprintf("find out what opened the zone (see savepoint network verify), close it, then run savepoint recover, or savepoint sandbox destroy --force %s", sb.Name)
 	case errors.As(err, &newer):
 		names := make([]string, len(newer.Newer))
 		for i, n := range newer.Newer {

@@ -86,7 +86,7 @@ func (t *tx) proveGuest(ctx context.Context, p PointView) (restoredData, error) 
 		}
 		skew, _ := skewOf(facts, now)
 		if skew.Abs() <= maxSkew {
-			return restoredData{BootID: facts.BootID, Skew: skew}, nil
+			return restoredData{BootID: facts.BootID, Skew: skew}, t.proveNetwork(ctx, p)
 		}
 		if try == attempts {
 			return restoredData{}, &unprovedError{fmt.Sprintf("the guest's clock is still %s off after it was set", skew)}
@@ -127,6 +127,26 @@ func (t *tx) proveBoot(p PointView, id string) error {
 		return &unprovedError{"the guest still runs from before the rollback"}
 	case p.Boundary == BoundaryMachine && id != p.BootID:
 		return &unprovedError{"the guest was booted anew instead of resumed"}
+	}
+	return nil
+}
+
+// proveNetwork measures again that the sandbox is sealed: a restored VM has the
+// network cards of its snapshot, which may name what the network was then.
+// Without a proof it is not handed out (F108).
+func (t *tx) proveNetwork(ctx context.Context, p PointView) error {
+	sb := t.view.Sandbox
+	switch {
+	case sb.Tenant == "" || p.Boundary == BoundaryWorkspace:
+		return nil
+	case t.e.c.Prover == nil:
+		return &UnsupportedError{
+			What: fmt.Sprintf("prove that the network of sandbox %s is sealed: nothing is configured to measure it", sb.Name),
+			Mend: "configure network.tenants as it was when the sandbox was made, and run savepoint recover",
+		}
+	}
+	if err := t.e.c.Prover.Prove(ctx, sb); err != nil {
+		return fmt.Errorf("prove that the network of sandbox %s is sealed: %w", sb.Name, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,8 +256,8 @@ func (v *VMs) configure(ctx context.Context, op string, r orchestrator.CloneRequ
 	if len(r.SSHKeys) > 0 {
 		params["sshkeys"] = pve.EncodeSSHKeys(r.SSHKeys...)
 	}
-	if c.cfg.Bridge != "" {
-		params["net0"] = rebridge(conf.text("net0"), c.cfg.Bridge)
+	if bridge := cmp.Or(r.Bridge, c.cfg.Bridge); bridge != "" {
+		params["net0"] = rebridge(conf.text("net0"), bridge)
 	}
 	return c.again(ctx, func() error { return c.putConfig(ctx, op, r.VM, params) })
 }

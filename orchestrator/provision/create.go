@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"savepoint/network"
 	"savepoint/orchestrator"
 )
 
@@ -21,6 +22,10 @@ func (p *Provisioner) Create(ctx context.Context, name string, w Wish) (orchestr
 	if err := p.unused(ctx, name); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
+	pools, err := p.pools(ctx, w.Tenant)
+	if err != nil {
+		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w", name, err)
+	}
 	nodes, err := p.c.Fleet.Nodes(ctx, p.c.Template)
 	if err != nil {
 		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w", name, err)
@@ -29,20 +34,27 @@ func (p *Provisioner) Create(ctx context.Context, name string, w Wish) (orchestr
 	if err != nil {
 		return sb, err
 	}
-	if err := p.build(ctx, &sb); err != nil {
+	if err := p.build(ctx, &sb, pools); err != nil {
 		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", name, err))
 	}
 	return sb, nil
 }
 
-func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) (err error) {
-	if sb.Address, err = p.c.Registry.ReserveAddress(ctx, p.c.Subnet, sb.ID); err != nil {
+func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox, pools []network.Pool) error {
+	pool, err := p.plug(ctx, sb, pools)
+	if err != nil {
 		return err
 	}
-	if err := p.clone(ctx, sb); err != nil {
+	if err := p.clone(ctx, sb, pool); err != nil {
+		return err
+	}
+	if err := p.workspace(ctx, sb); err != nil {
 		return err
 	}
 	if err := p.boot(ctx, sb); err != nil {
+		return err
+	}
+	if err := p.seal(ctx, *sb); err != nil {
 		return err
 	}
 	err = p.step("pristine", string(Pristine), func() error {
@@ -61,7 +73,7 @@ func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox) (err 
 }
 
 // clone finds a free id and makes the VM.
-func (p *Provisioner) clone(ctx context.Context, sb *orchestrator.Sandbox) error {
+func (p *Provisioner) clone(ctx context.Context, sb *orchestrator.Sandbox, pool network.Pool) error {
 	storage := ""
 	if p.c.FullClone { // a linked clone stays where the template is
 		storage = p.c.Storage
@@ -78,8 +90,8 @@ func (p *Provisioner) clone(ctx context.Context, sb *orchestrator.Sandbox) error
 		err = p.step("clone", fmt.Sprintf("template %d to %s", sb.Template.ID, sb.VM), func() error {
 			return p.c.Hypervisor.Clone(ctx, orchestrator.CloneRequest{
 				VMRequest: vmRequest(*sb), Template: sb.Template, Name: sb.Name, Full: p.c.FullClone,
-				SSHKeys: p.c.SSHKeys, Address: netip.PrefixFrom(sb.Address, p.c.Subnet.Bits()), Gateway: p.c.Gateway,
-				CloneStorage: storage,
+				SSHKeys: p.c.SSHKeys, Address: netip.PrefixFrom(sb.Address, pool.Subnet.Bits()), Gateway: pool.Gateway,
+				Bridge: pool.Bridge, CloneStorage: storage,
 			})
 		})
 		if !isTaken(err) {

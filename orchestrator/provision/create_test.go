@@ -75,10 +75,13 @@ func TestTakenIDs(t *testing.T) {
 	})
 }
 
+// wish takes every step that there is.
+var wish = Wish{Tenant: "alpha"}
+
 // operations returns what a creation does when nothing goes wrong.
 func operations(t *testing.T) []string {
 	w := newWorld()
-	if _, err := w.provisioner().Create(t.Context(), "box", Wish{}); err != nil {
+	if _, err := w.provisioner().Create(t.Context(), "box", wish); err != nil {
 		t.Fatal(err)
 	}
 	return w.ops
@@ -109,7 +112,7 @@ func TestCreateFails(t *testing.T) {
 				} else {
 					w.after = fault
 				}
-				_, err := w.provisioner().Create(t.Context(), "box", Wish{})
+				_, err := w.provisioner().Create(t.Context(), "box", wish)
 				if !errors.Is(err, orchestrator.ErrUnknownOutcome) {
 					t.Fatalf("create: %v; want the disturbance", err)
 				}
@@ -119,7 +122,7 @@ func TestCreateFails(t *testing.T) {
 					}
 				}
 				empty(t, w)
-				if _, err := w.provisioner().Create(t.Context(), "box", Wish{}); err != nil {
+				if _, err := w.provisioner().Create(t.Context(), "box", wish); err != nil {
 					t.Errorf("create again: %v", err)
 				}
 			})
@@ -143,7 +146,7 @@ func TestCreateInterrupted(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := w.provisioner().Create(ctx, "box", Wish{}); !errors.Is(err, context.Canceled) {
+			if _, err := w.provisioner().Create(ctx, "box", wish); !errors.Is(err, context.Canceled) {
 				t.Fatalf("create: %v; want that it was cancelled", err)
 			}
 			empty(t, w)
@@ -169,7 +172,7 @@ func TestCreateCrashes(t *testing.T) {
 					w.after = crash
 					w.before = func(n int, op string) error { return crash(n-1, op) }
 				}
-				_, _ = w.provisioner().Create(t.Context(), "box", Wish{})
+				_, _ = w.provisioner().Create(t.Context(), "box", wish)
 				w.before, w.after = nil, nil
 				if _, err := w.provisioner().Recover(t.Context()); err != nil {
 					t.Fatal(err)

@@ -56,6 +56,7 @@ type Limits struct {
 type Wish struct {
 	Node     string             // this node or none
 	Template orchestrator.VMRef // this template or none
+	Tenant   string             // whose network it is on; "" = the configured bridge
 }
 
 // Place is where a sandbox is made, and from what.

@@ -69,7 +69,7 @@ func (p *Provisioner) admit(ctx context.Context, name string, nodes []Node, w Wi
 	}
 	sb := orchestrator.Sandbox{
 		ID: orchestrator.SandboxID(p.c.NewID()), Name: name, Template: place.Template, Created: p.c.Now(),
-		VM: orchestrator.VMRef{Node: place.Node},
+		VM: orchestrator.VMRef{Node: place.Node}, Tenant: w.Tenant,
 	}
 	if err := p.put(ctx, &sb, orchestrator.SandboxCreating, ""); err != nil {
 		return sb, fmt.Errorf("create sandbox %s: %w", name, err)

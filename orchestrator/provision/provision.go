@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"savepoint/network"
 	"savepoint/orchestrator"
 )
 
@@ -42,9 +43,26 @@ type Guest interface {
 	Disconnect(sb orchestrator.SandboxID)
 }
 
+// Networks are the networks that tenants have for sandboxes.
+type Networks interface {
+	// Pools returns those of a tenant in the order in which they are filled. It
+	// is an error when there is none, or when one is not on the cluster yet.
+	Pools(ctx context.Context, tenant string) ([]network.Pool, error)
+}
+
+// Workspaces finds and marks the volumes that hold what the agent can write.
+type Workspaces interface {
+	orchestrator.Snapshotter
+	// Find names the workspace volume of a sandbox's VM on its node, "" when it
+	// has none.
+	Find(ctx context.Context, sb orchestrator.Sandbox) (string, error)
+	// Claim makes the volume the sandbox's; ErrDenied when it is another's.
+	Claim(ctx context.Context, sb orchestrator.Sandbox) error
+}
+
 // Step is one finished or started step of a long operation, for a person.
 type Step struct {
-	Name    string        // "clone", "start", "identity", "prepare", "pristine", "destroy"
+	Name    string        // "clone", "workspace", "start", "identity", "prepare", "prove", "pristine", "destroy"
 	Detail  string        // e.g. "vm 9001 on pve1"
 	Elapsed time.Duration // of a finished step
 	Done    bool
@@ -52,7 +70,8 @@ type Step struct {
 }
 
 // Config is what a Provisioner works with. All fields but Observe, Gateway,
-// Storage and Limits are required; Fleet and Template only to make sandboxes.
+// Storage, Limits, Networks, Prover and Workspaces are required; Fleet, Template
+// and Subnet only to make sandboxes.
 type Config struct {
 	Registry   Registry
 	Hypervisor orchestrator.Hypervisor
@@ -60,6 +79,14 @@ type Config struct {
 	Identity   Identity
 	Guest      Guest
 	Fleet      Fleet
+
+	// Networks has the tenants' networks, and Prover proves that a sandbox on one
+	// is sealed: both or neither. Without them sandboxes are on the cluster's
+	// configured bridge, with addresses of Subnet.
+	Networks Networks
+	Prover   orchestrator.Prover
+	// Workspaces is nil where sandboxes have no volume for what the agent writes.
+	Workspaces Workspaces
 
 	Template string // the name of the template to clone
 	Limits   Limits

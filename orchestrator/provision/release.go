@@ -33,6 +33,9 @@ func (p *Provisioner) Release(ctx context.Context, sb orchestrator.Sandbox) erro
 		}
 		return p.answers(ctx, sb, snaps)
 	})
+	if err == nil {
+		err = p.seal(ctx, sb)
+	}
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"savepoint/orchestrator"
@@ -58,6 +59,9 @@ func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox, list
 	if !found {
 		return fmt.Errorf("snapshot %s of %s: %w; destroy the sandbox and make it again", Pristine, sb.VM, orchestrator.ErrNotFound)
 	}
+	if err := p.dropWorkspace(ctx, sb, list); err != nil {
+		return err
+	}
 	for i := len(list) - 1; i >= 0 && list[i].Name != Pristine; i-- {
 		if _, ours := orchestrator.TxOf(list[i].Name); !ours {
 			continue
@@ -71,7 +75,38 @@ func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox, list
 	}
 	bctx, cancel := p.bootContext(ctx)
 	defer cancel()
-	return explain(bctx, p.prove(bctx, sb))
+	if err := p.prove(bctx, sb); err != nil {
+		return explain(bctx, err)
+	}
+	return p.seal(ctx, sb) // the restored VM has the network card of its first moment
+}
+
+// dropWorkspace deletes the snapshots of transactions that are of the workspace
+// volume alone: the volume cannot go back to an older one while they are there.
+func (p *Provisioner) dropWorkspace(ctx context.Context, sb orchestrator.Sandbox, whole []orchestrator.Snapshot) error {
+	if sb.Workspace == "" {
+		return nil
+	}
+	if p.c.Workspaces == nil {
+		return &orchestrator.UnsupportedError{
+			What: "the workspace volume " + sb.Workspace + " of sandbox " + sb.Name + ": nothing is configured to reach it",
+			Mend: "write workspace.storage and workspace.nodes as they were when the sandbox was made",
+		}
+	}
+	list, err := p.c.Workspaces.List(ctx, sb.VM)
+	if err != nil {
+		return err
+	}
+	for _, s := range slices.Backward(list) {
+		_, ours := orchestrator.TxOf(s.Name)
+		if !ours || slices.ContainsFunc(whole, func(w orchestrator.Snapshot) bool { return w.Name == s.Name }) {
+			continue // the cluster's snapshots of the whole VM have a part here
+		}
+		if err := p.c.Workspaces.Delete(ctx, p.snapshot(sb, s.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prove checks that the guest is the pristine one and sets its clock.

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"savepoint/network"
 	"savepoint/orchestrator"
 )
 
@@ -41,6 +42,8 @@ type world struct {
 	limits     Limits
 	down       []string // nodes that are out of reach
 	mute       bool     // the cluster does not answer for its nodes
+	leaks      bool     // zones are not sealed
+	bare       bool     // the template has no workspace volume
 }
 
 type machine struct {
@@ -54,6 +57,9 @@ type machine struct {
 	snaps      []orchestrator.Snapshot
 	saved      map[orchestrator.SnapshotName]string // the generation in each
 	prepared   bool
+	bridge     string
+	claimed    orchestrator.SandboxID  // whose the workspace volume is
+	volume     []orchestrator.Snapshot // of the workspace volume alone
 }
 
 func newWorld() *world {
@@ -69,6 +75,7 @@ func newWorld() *world {
 func (w *world) provisioner() *Provisioner {
 	return New(Config{
 		Registry: w, Hypervisor: hypervisor{w}, Snapshots: snapshots{w}, Identity: w, Guest: w,
+		Networks: w, Prover: w, Workspaces: workspaces{w},
 		Fleet: w, Template: "guest", Limits: w.limits,
 		FirstVMID: 9000, LastVMID: 9099, Rest: time.Hour, Subnet: netip.MustParsePrefix("10.0.0.0/24"),
 		SSHKeys: []string{"ssh-ed25519 AAAA"}, BootTimeout: 50 * time.Millisecond,
@@ -188,6 +195,9 @@ func (w *world) ReserveAddress(ctx context.Context, subnet netip.Prefix, owner o
 	err = w.do(ctx, "reserve-address", func() error {
 		for a = subnet.Addr().Next(); slices.Contains(slices.Collect(maps.Values(w.addresses)), a); a = a.Next() {
 		}
+		if !subnet.Contains(a.Next()) { // the broadcast address
+			return fmt.Errorf("%s: %w", subnet, orchestrator.ErrBusy)
+		}
 		w.addresses[owner] = a
 		return nil
 	})
@@ -225,7 +235,7 @@ func (h hypervisor) Clone(ctx context.Context, r orchestrator.CloneRequest) erro
 		if h.w.vms[r.VM.ID] != nil {
 			return fmt.Errorf("%s: %w", r.VM, orchestrator.ErrExists)
 		}
-		h.w.vms[r.VM.ID] = &machine{owner: r.Sandbox, saved: map[orchestrator.SnapshotName]string{}}
+		h.w.vms[r.VM.ID] = &machine{owner: r.Sandbox, bridge: r.Bridge, saved: map[orchestrator.SnapshotName]string{}}
 		return nil
 	})
 }
@@ -300,6 +310,9 @@ func (s snapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest)
 		m, err := s.w.owned(r.VM, r.Sandbox)
 		if err != nil {
 			return err
+		}
+		if n := len(m.volume); n > 0 { // the volume is one of the VM's disks
+			return &orchestrator.NotLatestError{Name: r.Name, Newer: []orchestrator.SnapshotName{m.volume[n-1].Name}}
 		}
 		if last := m.snaps[len(m.snaps)-1].Name; s.w.latestOnly && last != r.Name {
 			return &orchestrator.NotLatestError{Name: r.Name, Newer: []orchestrator.SnapshotName{last}}
@@ -385,3 +398,78 @@ func (w *world) Prepare(ctx context.Context, sb orchestrator.Sandbox, _ []string
 }
 
 func (w *world) Disconnect(orchestrator.SandboxID) {}
+
+// --- Networks and Prover
+
+// Pools are two networks of tenant alpha: the first one has room for two.
+func (w *world) Pools(_ context.Context, tenant string) ([]network.Pool, error) {
+	if tenant != "alpha" {
+		return nil, fmt.Errorf("pools of tenant %q: there is none", tenant)
+	}
+	return []network.Pool{
+		{Tenant: tenant, VNet: "small", Bridge: "sp1", Subnet: netip.MustParsePrefix("10.1.0.0/30")},
+		{Tenant: tenant, VNet: "large", Bridge: "sp2", Subnet: netip.MustParsePrefix("10.2.0.0/24"), Gateway: netip.MustParseAddr("10.2.0.254")},
+	}, nil
+}
+
+func (w *world) Prove(ctx context.Context, sb orchestrator.Sandbox) error {
+	_, err := w.ask(ctx, "prove", sb, func(*machine) {})
+	if err == nil && w.leaks {
+		return fmt.Errorf("guest %s reaches the outside: %w", sb.Name, orchestrator.ErrDenied)
+	}
+	return err
+}
+
+// --- Workspaces
+
+// workspaces are volumes that restore only their newest snapshot. Those of the
+// whole VM have a part on them.
+type workspaces struct{ w *world }
+
+func (v workspaces) Find(ctx context.Context, sb orchestrator.Sandbox) (name string, err error) {
+	err = v.w.do(ctx, "find-volume", func() error {
+		if !v.w.bare {
+			name = fmt.Sprintf("tank/vm-%d-disk-1", sb.VM.ID)
+		}
+		return nil
+	})
+	return name, err
+}
+
+func (v workspaces) Claim(ctx context.Context, sb orchestrator.Sandbox) error {
+	return v.w.do(ctx, "claim-volume", func() error {
+		m, err := v.w.owned(sb.VM, sb.ID)
+		if err == nil {
+			m.claimed = sb.ID
+		}
+		return err
+	})
+}
+
+func (v workspaces) List(ctx context.Context, vm orchestrator.VMRef) (l []orchestrator.Snapshot, err error) {
+	err = v.w.do(ctx, "list-volume", func() error {
+		l = append(slices.Clone(v.w.vms[vm.ID].snaps), v.w.vms[vm.ID].volume...)
+		return nil
+	})
+	return l, err
+}
+
+func (v workspaces) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	return v.w.do(ctx, "delete-volume "+string(r.Name), func() error {
+		m := v.w.vms[r.VM.ID]
+		if n := len(m.volume) - 1; m.claimed != r.Sandbox || n < 0 || m.volume[n].Name != r.Name {
+			return fmt.Errorf("delete %s: %w", r.Name, orchestrator.ErrDenied)
+		}
+		m.volume = m.volume[:len(m.volume)-1]
+		return nil
+	})
+}
+
+// Create and Rollback are for the engine; provisioning does not call them.
+func (v workspaces) Create(context.Context, orchestrator.SnapshotRequest) error {
+	return orchestrator.ErrDenied
+}
+
+func (v workspaces) Rollback(context.Context, orchestrator.SnapshotRequest) error {
+	return orchestrator.ErrDenied
+}
