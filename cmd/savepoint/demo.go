@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"savepoint/orchestrator"
-	"savepoint/orchestrator/provision"
 	"savepoint/policy"
 	"savepoint/testbed/lab"
 )
@@ -135,7 +134,12 @@ func (d *demo) prepare(ctx context.Context) error {
 		} else if !errors.Is(err, orchestrator.ErrNotFound) {
 			return "", err
 		}
-		d.sb, err = d.s.prov.Create(ctx, demoSandbox, provision.Wish{Template: tpl})
+		wish, err := d.s.wish("")
+		if err != nil {
+			return "", err
+		}
+		wish.Template = tpl
+		d.sb, err = d.s.prov.Create(ctx, demoSandbox, wish)
 		return fmt.Sprintf("%q: %s, address %s, host key pinned", d.sb.Name, d.sb.VM, d.sb.Address), err
 	})
 }

@@ -25,14 +25,17 @@ func newSandbox(a *app) *cobra.Command {
 
 func newSandboxCreate(a *app) *cobra.Command {
 	var timeout time.Duration
-	var node string
+	var node, tenant string
 	c := &cobra.Command{
 		Use: "create NAME", Short: "Clone, start and prepare a sandbox",
 		Long: "Clones the configured template, starts the VM, pins its SSH host key through the\n" +
 			"guest agent, prepares the agent user and takes the pristine snapshot that\n" +
 			"sandbox reset returns to. If anything fails, what was made is removed again.\n" +
 			"It is placed on the node with the most free memory that has the template, within\n" +
-			"cluster.max_per_node and cluster.memory_reserve and never on a drained node.",
+			"cluster.max_per_node and cluster.memory_reserve and never on a drained node.\n" +
+			"With network.tenants it is in the zone of a tenant, and it is handed out only when\n" +
+			"it is proved to be sealed: savepoint network apply makes the zones, savepoint\n" +
+			"network verify shows the proof.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := provision.CheckName(args[0]); err != nil {
@@ -47,12 +50,17 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if name := args[0]; cleaner(s.secrets)(name) != name {
 				return usagef("create sandbox: its name looks like a secret, and names are kept in the journal and on the cluster; choose another one")
 			}
+			wish, err := s.wish(tenant)
+			if err != nil {
+				return err
+			}
+			wish.Node = node
 			p := s.narrate()
 			defer p.stop()
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {
 				return usagef("create sandbox %s: there is one already; choose another name or destroy it first", args[0])
 			}
-			sb, err := s.prov.Create(ctx, args[0], provision.Wish{Node: node})
+			sb, err := s.prov.Create(ctx, args[0], wish)
 			p.stop()
 			var place *provision.PlaceError
 			if errors.As(err, &place) && place.Unknown {
@@ -65,6 +73,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "place it on this node or not at all")
+	c.Flags().StringVar(&tenant, "tenant", "", "the tenant whose network it is on; empty: sandbox.tenant")
 	addTimeout(c, &timeout)
 	return c
 }
@@ -249,6 +258,24 @@ func newSandboxDestroy(a *app) *cobra.Command {
 	return c
 }
 
+// wish is what a new sandbox of the tenant needs; "" is the configured tenant.
+func (s *session) wish(tenant string) (provision.Wish, error) {
+	all := s.cfg.Network.Tenants
+	if tenant = cmp.Or(tenant, s.cfg.Sandbox.Tenant); tenant == "" && len(all) > 0 {
+		tenant = all[0].Name
+	}
+	names := make([]string, len(all))
+	for i, t := range all {
+		if names[i] = t.Name; t.Name == tenant {
+			return provision.Wish{Tenant: tenant, Zone: t.Nodes}, nil
+		}
+	}
+	if tenant == "" {
+		return provision.Wish{}, nil
+	}
+	return provision.Wish{}, usagef("create sandbox: there is no tenant %q; choose one of network.tenants (%s)", tenant, cmp.Or(strings.Join(names, ", "), "there are none"))
+}
+
 // addressText is "-" for a sandbox that has no address yet.
 func addressText(a netip.Addr) string {
 	if !a.IsValid() {
@@ -285,6 +312,12 @@ func (a *app) printSandbox(sb orchestrator.Sandbox) error {
 		return a.printJSON(sb)
 	}
 	fmt.Fprintf(a.out, "%s: %s, %s, address %s\n", sb.Name, sb.State, sb.VM, addressText(sb.Address))
+	if sb.Tenant != "" {
+		fmt.Fprintf(a.out, "  tenant %s, network %s\n", sb.Tenant, cmp.Or(sb.VNet, "(none yet)"))
+	}
+	if sb.Workspace != "" {
+		fmt.Fprintf(a.out, "  workspace volume %s\n", sb.Workspace)
+	}
 	if sb.Reason != "" {
 		fmt.Fprintf(a.out, "  %s\n", printable(sb.Reason))
 	}

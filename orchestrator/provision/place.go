@@ -57,6 +57,7 @@ type Wish struct {
 	Node     string             // this node or none
 	Template orchestrator.VMRef // this template or none
 	Tenant   string             // whose network it is on; "" = the configured bridge
+	Zone     []string           // the nodes that have that network; empty = all
 }
 
 // Place is where a sandbox is made, and from what.
@@ -187,6 +188,9 @@ func rank(b bool) int {
 func (q Query) consider(n Node) (c candidate, why string) {
 	if q.Wish.Node != "" && n.Name != q.Wish.Node {
 		return c, "is not the one asked for"
+	}
+	if len(q.Wish.Zone) > 0 && !slices.Contains(q.Wish.Zone, n.Name) {
+		return c, "has no network of tenant " + q.Wish.Tenant
 	}
 	if why := q.Limits.Closed(n); why != "" {
 		return c, why

@@ -55,6 +55,8 @@ func TestChoose(t *testing.T) {
 			Nodes: []Node{{Name: "pve1", Online: true, Templates: site("pve1").Templates}, {Name: "pve2", Online: true, Templates: site("pve2").Templates}},
 			Load:  map[string]Load{"pve1": {Sandboxes: 2}, "pve2": {Sandboxes: 1}},
 		}, "pve2: pve2"},
+		{"where the tenant has a network", Query{Nodes: two, Wish: Wish{Tenant: "alpha", Zone: []string{"pve2"}}}, "pve2: pve2"},
+		{"no network of the tenant", Query{Nodes: two, Wish: Wish{Tenant: "alpha", Zone: []string{"pve3"}}}, "has no network of tenant alpha"},
 		{"the one asked for", Query{Nodes: two, Wish: Wish{Node: "pve2"}}, "pve2: pve2"},
 		{"the template asked for", Query{Nodes: two, Wish: Wish{Template: two[0].Templates[0].VM}}, "pve2: pve2"},
 		{"shared storage", Query{Nodes: shares("pve1", "pve2"), Load: map[string]Load{"pve1": {Sandboxes: 1}}}, "pve2: pve1"},
