@@ -58,9 +58,10 @@ lab-test: setup-test ## only the packages that have tests with real guests
 SAVEPOINT_CHAOS_ROUNDS ?= 60
 CHAOS_TIMEOUT ?= 180m
 CHAOS_FLAGS ?=
+CHAOS_STORAGE ?= qcow2
 .PHONY: chaos
-chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the middle
-	@$(STEP) "chaos" env SAVEPOINT_LAB=1 SAVEPOINT_CHAOS_ROUNDS=$(SAVEPOINT_CHAOS_ROUNDS) $(GO) test -count=1 -v -run '^TestChaos$$' -timeout $(CHAOS_TIMEOUT) ./testbed/chaos -args $(CHAOS_FLAGS)
+chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the middle; CHAOS_STORAGE=zfs: on ZFS
+	@$(STEP) "chaos" env SAVEPOINT_LAB=1 SAVEPOINT_CHAOS_ROUNDS=$(SAVEPOINT_CHAOS_ROUNDS) $(GO) test -count=1 -v -run '^TestChaos$(if $(filter zfs,$(CHAOS_STORAGE)),ZFS)$$' -timeout $(CHAOS_TIMEOUT) ./testbed/chaos -args $(CHAOS_FLAGS)
 
 .PHONY: explore
 explore: ## every crash schedule and every disguise instead of a selection; takes minutes
@@ -71,6 +72,14 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed 's/:func / /' | sort | while read -r file name; do \
 		$(STEP) "fuzz $$name" $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
 	done
+
+# The schema is no part of the repository: the variable names its files, or they
+# lie beside the checkout, as for .ci/run.
+SAVEPOINT_PVE_APIDATA ?= $(shell realpath -q ../shared/pve/apidata-*.json 2>/dev/null | paste -sd:)
+.PHONY: schema-report
+schema-report: ## how the lab's API and what savepoint sends compare with the official API schema
+	@[ -n "$(SAVEPOINT_PVE_APIDATA)" ] || { echo "SAVEPOINT_PVE_APIDATA names no file; a Proxmox VE node has one: /usr/share/pve-docs/api-viewer/apidata.js"; exit 1; }
+	@$(STEP) "schema report" env SAVEPOINT_PVE_APIDATA=$(SAVEPOINT_PVE_APIDATA) $(GO) test -count=1 -v -run 'SchemaReport$$|AgainstTheSchema$$' ./testbed/pve ./proxmox
 
 .PHONY: bench
 bench: ## the Go benchmarks

@@ -236,7 +236,7 @@ func allocate(w Wanted, o Observed, a Allocation) (Allocation, []Problem) {
 	vni := func(key string, configured VNI, who string) VNI {
 		v := n.vni(configured, who)
 		if v == 0 {
-			full(key, fmt.Sprintf("VNI from %d to %d", n.all.First, n.all.Last), "choose a larger range for vnis")
+			full(key, fmt.Sprintf("VNI from %d to %d", n.all.First, n.all.Last), "give a larger range in vni_first and vni_last")
 		}
 		return v
 	}
@@ -249,7 +249,7 @@ func allocate(w Wanted, o Observed, a Allocation) (Allocation, []Problem) {
 		if !known {
 			z = ZoneRecord{ID: id(at, KindZone), Type: t.Zone.Type}
 			if t.Zone.Type == EVPN {
-				z.VRF = vni(at+".zone.vrf", t.Zone.VRF, "tenant "+t.Name)
+				z.VRF = vni(at+".vrf", t.Zone.VRF, "tenant "+t.Name)
 			}
 			n.Zones[t.Name] = z
 		}
@@ -273,4 +273,35 @@ func allocate(w Wanted, o Observed, a Allocation) (Allocation, []Problem) {
 		}
 	}
 	return n.Allocation, problems
+}
+
+// Name is what the object is called in the configuration: "alpha" for a
+// tenant's zone, "alpha/main" for a vnet, with the network for a subnet. ""
+// when it is not recorded, and for the controller.
+func (a Allocation) Name(kind Kind, id string) string {
+	for tenant, z := range a.Zones {
+		if kind == KindZone && z.ID == id {
+			return tenant
+		}
+	}
+	for key, v := range a.VNets {
+		if kind == KindVNet && v.ID == id {
+			return key
+		}
+		for _, p := range v.Subnets {
+			if kind == KindSubnet && subnetID(a.Zones[tenantOf(key)].ID, p) == id {
+				return key + " " + p.String()
+			}
+		}
+	}
+	return ""
+}
+
+// Equal says whether two records say the same.
+func (a Allocation) Equal(b Allocation) bool {
+	return a.Instance == b.Instance && a.Controller == b.Controller && a.LastID == b.LastID && a.LastVNI == b.LastVNI &&
+		maps.Equal(a.Zones, b.Zones) &&
+		maps.EqualFunc(a.VNets, b.VNets, func(x, y VNetRecord) bool {
+			return x.ID == y.ID && x.VNI == y.VNI && slices.Equal(x.Subnets, y.Subnets)
+		})
 }

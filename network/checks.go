@@ -98,6 +98,9 @@ type Check struct {
 	Address netip.Addr
 	Port    uint16 // 0: any that has a listener
 	MTU     int
+	// Open: of a router that has to answer anyway; only a connection that is
+	// accepted is "reachable", because a refusal shows that nothing listens.
+	Open bool
 }
 
 // Checks returns the table of what has to be measured, in order. Each guest is
@@ -188,7 +191,7 @@ func (b *checker) fits() error {
 	}
 	for _, r := range roles {
 		if !slices.ContainsFunc(b.s.Places, func(p Place) bool { return p.Role == r }) {
-			bad("no place of role %s is given, and what is not tried is not sealed; see network.verify", r)
+			bad("no place of role %s is given, and what is not tried is not sealed; write network.places", r)
 		}
 	}
 	for _, p := range b.s.Places {
@@ -247,7 +250,7 @@ func (b *checker) outside(g Guest) {
 		if s.Gateway.IsValid() {
 			for _, p := range b.s.Places {
 				if p.Role == RoleNode {
-					b.ports(Check{From: name, To: "gateway", Expected: Unreachable, Source: g.Name, Address: s.Gateway}, TCP, p.TCP)
+					b.ports(Check{From: name, To: "gateway", Expected: Unreachable, Source: g.Name, Address: s.Gateway, Open: true}, TCP, p.TCP)
 				}
 			}
 		}
@@ -271,7 +274,7 @@ func (b *checker) place(g Guest, to string, p Place) {
 	// A node is the guest's neighbour: its end of the vnet has a link-local
 	// address whether or not anybody configured one.
 	if p.Role == RoleNode && p.Name == g.Node {
-		c.Address, c.Protocol = netip.Addr{}, LinkLocal
+		c.Address, c.Protocol, c.Open = netip.Addr{}, LinkLocal, true
 		for _, port := range p.TCP {
 			c.To, c.Port = fmt.Sprintf("%s port %d", to, port), port
 			b.add(c)

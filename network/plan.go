@@ -93,7 +93,7 @@ func (w owner) secondController(wanted Wanted, o Observed) []Refusal {
 	for _, c := range o.Controllers {
 		if wanted.ownController() && c.has("type", "evpn") && !w.owns(c) {
 			out = append(out, Refusal{c.Kind, c.ID, "is there already, and a cluster can have one EVPN controller",
-				fmt.Sprintf("set controller.id to %q to use it", c.ID)})
+				fmt.Sprintf("set network.controller to %q to use it", c.ID)})
 		}
 	}
 	return out

@@ -272,7 +272,7 @@ func TestDiffRefusesSecondController(t *testing.T) {
 	c.foreign(KindController, "core", Fields{"type": "evpn", "asn": "65001", "peers": "192.168.50.9"})
 	_, err := Diff(two(), c.observe(), Allocation{Instance: instance})
 	var foreign *ForeignError
-	if !errors.As(err, &foreign) || !strings.Contains(err.Error(), `set controller.id to "core"`) {
+	if !errors.As(err, &foreign) || !strings.Contains(err.Error(), `set network.controller to "core"`) {
 		t.Errorf("got %v", err)
 	}
 	w := two()

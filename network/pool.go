@@ -30,9 +30,16 @@ type Pool struct {
 	MTU     int        // 0: the cluster's default
 }
 
+// PoolError says why there are no pools for a tenant.
+type PoolError struct{ Tenant, Cause, Mend string }
+
+func (e *PoolError) Error() string {
+	return fmt.Sprintf("pools of tenant %q: %s; %s", e.Tenant, e.Cause, e.Mend)
+}
+
 // Pools returns the pools of the tenant in the order of the configuration. The
-// allocation is that of a plan that was applied. A vnet that is not in it is
-// an error: plugging a guest into a bridge of somebody else is worse.
+// allocation is what runs, see [Record]. A vnet that is not in it is a
+// *PoolError: plugging a guest into a bridge of somebody else is worse.
 func Pools(w Wanted, a Allocation, tenant string) ([]Pool, error) {
 	var out []Pool
 	for _, t := range w.Tenants {
@@ -42,18 +49,18 @@ func Pools(w Wanted, a Allocation, tenant string) ([]Pool, error) {
 		for _, v := range t.VNets {
 			z, rec := a.Zones[t.Name], a.VNets[vnetKey(t.Name, v.Name)]
 			if z.ID == "" || rec.ID == "" {
-				return nil, fmt.Errorf("pools of tenant %q: vnet %s is not there yet; run savepoint network apply", tenant, v.Name)
+				return nil, &PoolError{tenant, fmt.Sprintf("vnet %s is not there yet", v.Name), "run savepoint network apply"}
 			}
 			for _, s := range v.Subnets {
 				if !slices.Contains(rec.Subnets, s.Prefix) {
-					return nil, fmt.Errorf("pools of tenant %q: subnet %s of vnet %s is not there yet; run savepoint network apply", tenant, s.Prefix, v.Name)
+					return nil, &PoolError{tenant, fmt.Sprintf("subnet %s of vnet %s is not there yet", s.Prefix, v.Name), "run savepoint network apply"}
 				}
 				out = append(out, Pool{t.Name, v.Name, z.ID, rec.ID, s.Prefix, s.Gateway, w.mtu(t.Zone)})
 			}
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("pools of tenant %q: the configuration has no such tenant, or no subnet for it; see network.tenants", tenant)
+		return nil, &PoolError{tenant, "the configuration has no such tenant, or no subnet for it", "see network.tenants"}
 	}
 	return out, nil
 }

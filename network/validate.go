@@ -74,7 +74,7 @@ func (v *validator) underlay() {
 		v.w.UnderlayMTU = 65535 // the zones are not to blame
 	}
 	if r := v.w.VNIs; r.First < 1 || r.Last > maxVNI || r.Last < r.First {
-		v.bad("vnis", "%d to %d is not a range within 1 to %d", "give a range that belongs to savepoint alone, such as 100000 to 109999", r.First, r.Last, maxVNI)
+		v.bad("vni_first", "%d to %d is not a range within 1 to %d", "give a range that belongs to savepoint alone, such as 100000 to 109999", r.First, r.Last, maxVNI)
 	}
 	seen := map[netip.Addr]bool{}
 	for i, p := range v.w.Peers {
@@ -101,16 +101,16 @@ func (v *validator) controller() {
 	case c.ID != "" && c.ASN != 0:
 		v.bad("controller", "has an id, which names one that is there, and an ASN, which makes a new one", "remove one of the two")
 	case c.ID != "" && c.ID == v.a.Controller:
-		v.bad("controller.id", "names the one that savepoint made", "give its ASN instead")
+		v.bad("controller", "names the one that savepoint made", "remove it")
 	case c.ID != "":
 		there := slices.ContainsFunc(v.o.Controllers, func(obj Object) bool {
 			return obj.ID == c.ID && obj.Pending != nil && obj.Pending["type"] == "evpn"
 		})
 		if !there {
-			v.bad("controller.id", "the cluster has no EVPN controller %q", "name the one it has, or give an ASN to have one made", c.ID)
+			v.bad("controller", "the cluster has no EVPN controller %q", "name the one it has, or remove the key to have one made", c.ID)
 		}
 	case c.ASN == 0:
-		v.bad("controller", "an EVPN zone needs a controller", "give the id of the cluster's, or an ASN such as 65000 to have one made")
+		v.bad("asn", "an EVPN zone needs a controller", "give an ASN such as 65000 to have one made, or the id of the cluster's in controller")
 	}
 	if needs := v.w.uses(VXLAN) || v.w.ownController(); needs && len(v.w.Peers) == 0 {
 		v.bad("peers", "there are none", "list the address of each node in the network that carries VXLAN")
@@ -132,17 +132,17 @@ func (v *validator) tenant(at string, t Tenant) {
 	v.name(at+".name", "tenant", "", t.Name)
 	z := t.Zone
 	if !slices.Contains([]ZoneType{EVPN, VXLAN, Simple}, z.Type) {
-		v.bad(at+".zone.type", "%q is not a type of zone", "write evpn, vxlan or simple", z.Type)
+		v.bad(at+".zone", "%q is not a type of zone", "write evpn, vxlan or simple", z.Type)
 		return
 	}
 	rec, known := v.a.Zones[t.Name]
 	if known && rec.Type != z.Type {
-		v.bad(at+".zone.type", "the zone was made as %s, and the type of a zone cannot change", "destroy the tenant's sandboxes and take it out of the configuration once, or give it another name", rec.Type)
+		v.bad(at+".zone", "the zone was made as %s, and the type of a zone cannot change", "destroy the tenant's sandboxes and take it out of the configuration once, or give it another name", rec.Type)
 	}
-	v.mtu(at+".zone.mtu", t)
+	v.mtu(at+".mtu", t)
 	seen := map[string]bool{}
 	for i, n := range z.Nodes {
-		key := fmt.Sprintf("%s.zone.nodes[%d]", at, i)
+		key := fmt.Sprintf("%s.nodes[%d]", at, i)
 		switch {
 		case !slices.ContainsFunc(v.o.Nodes, func(have Node) bool { return have.Name == n }):
 			v.bad(key, "the cluster has no node %q", "name nodes as the cluster does", n)
@@ -152,9 +152,9 @@ func (v *validator) tenant(at string, t Tenant) {
 		seen[n] = true
 	}
 	if z.Type == EVPN {
-		v.vni(at+".zone.vrf", z.VRF, rec.VRF, "tenant "+t.Name)
+		v.vni(at+".vrf", z.VRF, rec.VRF, "tenant "+t.Name)
 	} else if z.VRF != 0 {
-		v.bad(at+".zone.vrf", "a %s zone has no routing table", "remove it", z.Type)
+		v.bad(at+".vrf", "a %s zone has no routing table", "remove it", z.Type)
 	}
 	if len(t.VNets) == 0 {
 		v.bad(at+".vnets", "there are none", "give the tenant at least one vnet")

@@ -15,37 +15,37 @@ func TestDiffReportsProblems(t *testing.T) {
 		{"as it is", func(*Wanted) {}, ""},
 		{"nothing", func(w *Wanted) { *w = Wanted{} }, ""},
 		{"a large underlay", func(w *Wanted) { w.UnderlayMTU = 9000; w.Tenants[0].Zone.MTU = 8950 }, ""},
-		{"MTU", func(w *Wanted) { w.Tenants[0].Zone.MTU = 1451 }, "tenants[0].zone.mtu: 1451 is more than 1450, the underlay's 1500"},
+		{"MTU", func(w *Wanted) { w.Tenants[0].Zone.MTU = 1451 }, "tenants[0].mtu: 1451 is more than 1450, the underlay's 1500"},
 		{"MTU on an IPv6 underlay", func(w *Wanted) {
 			w.Peers[0], w.Peers[1], w.Tenants[0].Zone.MTU = addr("fd50::1"), addr("fd50::2"), 1450
-		}, "tenants[0].zone.mtu: 1450 is more than 1430"},
-		{"MTU for IPv6", func(w *Wanted) { w.Tenants[1].Zone.MTU = 1279 }, "tenants[1].zone.mtu: 1279 is less than the 1280"},
+		}, "tenants[0].mtu: 1450 is more than 1430"},
+		{"MTU for IPv6", func(w *Wanted) { w.Tenants[1].Zone.MTU = 1279 }, "tenants[1].mtu: 1279 is less than the 1280"},
 		{"underlay MTU", func(w *Wanted) { w.UnderlayMTU = 50 }, "underlay_mtu: 50"},
-		{"VNI range", func(w *Wanted) { w.VNIs.Last = 1 << 24 }, "vnis: 100000 to 16777216"},
-		{"VNI zero", func(w *Wanted) { w.VNIs.First = 0 }, "vnis: 0 to"},
-		{"VNI range too small", func(w *Wanted) { w.VNIs.Last = 100003 }, "tenants[1].vnets[0].vni: every VNI from 100000 to 100003 is in use; choose a larger range"},
+		{"VNI range", func(w *Wanted) { w.VNIs.Last = 1 << 24 }, "vni_first: 100000 to 16777216"},
+		{"VNI zero", func(w *Wanted) { w.VNIs.First = 0 }, "vni_first: 0 to"},
+		{"VNI range too small", func(w *Wanted) { w.VNIs.Last = 100003 }, "tenants[1].vnets[0].vni: every VNI from 100000 to 100003 is in use; give a larger range"},
 		{"peer twice", func(w *Wanted) { w.Peers[1] = w.Peers[0] }, "peers[1]: 192.168.50.2 is there twice"},
 		{"peer", func(w *Wanted) { w.Peers[1] = addr("127.0.0.1") }, "peers[1]: 127.0.0.1 is not the address of a node"},
 		{"no peers", func(w *Wanted) { w.Peers = nil }, "peers: there are none"},
 		{"a node among the guests", func(w *Wanted) { w.Peers[1] = addr("10.20.0.9") }, "tenants[0].vnets[0].subnets[0].prefix: 10.20.0.0/24 contains the node's address"},
-		{"no controller", func(w *Wanted) { w.Controller = Controller{} }, "controller: an EVPN zone needs a controller"},
+		{"no controller", func(w *Wanted) { w.Controller = Controller{} }, "asn: an EVPN zone needs a controller"},
 		{"two controllers", func(w *Wanted) { w.Controller.ID = "core" }, "controller: has an id"},
-		{"missing controller", func(w *Wanted) { w.Controller = Controller{ID: "core"} }, `controller.id: the cluster has no EVPN controller "core"`},
-		{"zone type", func(w *Wanted) { w.Tenants[0].Zone.Type = "vlan" }, `tenants[0].zone.type: "vlan" is not a type of zone`},
-		{"no zone type", func(w *Wanted) { w.Tenants[0].Zone.Type = "" }, `tenants[0].zone.type: "" is not a type of zone`},
+		{"missing controller", func(w *Wanted) { w.Controller = Controller{ID: "core"} }, `controller: the cluster has no EVPN controller "core"`},
+		{"zone type", func(w *Wanted) { w.Tenants[0].Zone.Type = "vlan" }, `tenants[0].zone: "vlan" is not a type of zone`},
+		{"no zone type", func(w *Wanted) { w.Tenants[0].Zone.Type = "" }, `tenants[0].zone: "" is not a type of zone`},
 		{"name", func(w *Wanted) { w.Tenants[0].Name = "Blue" }, `tenants[0].name: "Blue" is not a name`},
 		{"no name", func(w *Wanted) { w.Tenants[0].VNets[0].Name = "" }, `tenants[0].vnets[0].name: "" is not a name`},
 		{"tenant twice", func(w *Wanted) { w.Tenants[1].VNets[0].Name, w.Tenants[1].Name = "other", "blue" }, `tenants[1].name: there is another tenant "blue"`},
 		{"vnet twice", func(w *Wanted) { w.Tenants[0].VNets[1].Name = "work" }, `tenants[0].vnets[1].name: there is another vnet "work"`},
-		{"node", func(w *Wanted) { w.Tenants[1].Zone.Nodes[0] = "pve9" }, `tenants[1].zone.nodes[0]: the cluster has no node "pve9"`},
-		{"node twice", func(w *Wanted) { w.Tenants[1].Zone.Nodes[0] = "pve1" }, `tenants[1].zone.nodes[1]: node "pve1" is there twice`},
+		{"node", func(w *Wanted) { w.Tenants[1].Zone.Nodes[0] = "pve9" }, `tenants[1].nodes[0]: the cluster has no node "pve9"`},
+		{"node twice", func(w *Wanted) { w.Tenants[1].Zone.Nodes[0] = "pve1" }, `tenants[1].nodes[1]: node "pve1" is there twice`},
 		{"VNI too large", func(w *Wanted) { w.Tenants[0].VNets[0].VNI = 1 << 24 }, "tenants[0].vnets[0].vni: 16777216 is not a VNI"},
 		{"VNI twice", func(w *Wanted) { w.Tenants[0].Zone.VRF = 7; w.Tenants[0].VNets[0].VNI = 7 }, "tenants[0].vnets[0].vni: 7 is in use by tenant blue"},
-		{"VNI of the cluster", func(w *Wanted) { w.Tenants[0].Zone.VRF = 4242 }, "tenants[0].zone.vrf: 4242 is in use by vnet web of the cluster"},
+		{"VNI of the cluster", func(w *Wanted) { w.Tenants[0].Zone.VRF = 4242 }, "tenants[0].vrf: 4242 is in use by vnet web of the cluster"},
 		{"VRF of a VXLAN zone", func(w *Wanted) {
 			w.Tenants[1].Zone.Type, w.Tenants[1].Zone.VRF = VXLAN, 7
 			w.Tenants[1].VNets[0].Subnets[0].Gateway = addrZero
-		}, "tenants[1].zone.vrf: a vxlan zone has no routing table"},
+		}, "tenants[1].vrf: a vxlan zone has no routing table"},
 		{"VNI of a simple zone", func(w *Wanted) {
 			w.Tenants[1].Zone.Type, w.Tenants[1].VNets[0].VNI = Simple, 7
 			w.Tenants[1].VNets[0].Subnets[0].Gateway = addrZero
@@ -113,13 +113,13 @@ func TestDiffReportsEverything(t *testing.T) {
 func TestDiffAgainstRecord(t *testing.T) {
 	c, a := applied(t, two())
 	for want, change := range map[string]func(w *Wanted){
-		"tenants[0].zone.type: the zone was made as evpn": func(w *Wanted) {
+		"tenants[0].zone: the zone was made as evpn": func(w *Wanted) {
 			w.Tenants[0].Zone.Type = VXLAN
 			w.Tenants[0].VNets[0].Subnets[0].Gateway, w.Tenants[0].VNets[1].Subnets[0].Gateway = addrZero, addrZero
 		},
-		"controller.id: names the one that savepoint made":             func(w *Wanted) { w.Controller = Controller{ID: a.Controller} },
-		"tenants[0].zone.vrf: 7 is not 100000, with which it was made": func(w *Wanted) { w.Tenants[0].Zone.VRF = 7 },
-		"tenants[0].vnets[0].vni: 7 is not 100001":                     func(w *Wanted) { w.Tenants[0].VNets[0].VNI = 7 },
+		"controller: names the one that savepoint made":           func(w *Wanted) { w.Controller = Controller{ID: a.Controller} },
+		"tenants[0].vrf: 7 is not 100000, with which it was made": func(w *Wanted) { w.Tenants[0].Zone.VRF = 7 },
+		"tenants[0].vnets[0].vni: 7 is not 100001":                func(w *Wanted) { w.Tenants[0].VNets[0].VNI = 7 },
 		"tenants[0].vnets[2].vni: 100003 is in use by tenant red": func(w *Wanted) {
 			w.Tenants[0].VNets = append(w.Tenants[0].VNets, VNet{Name: "more", VNI: 100003, Subnets: []Subnet{{Prefix: prefix("10.50.0.0/24")}}})
 		},

@@ -128,7 +128,7 @@ func (w Wanted) uses(t ZoneType) bool {
 
 // Problem is one thing that is wrong with the wanted state.
 type Problem struct {
-	Key   string // below the configuration's network section: "tenants[0].zone.mtu"
+	Key   string // below the configuration's network section: "tenants[0].mtu"
 	Cause string
 	Mend  string
 }

@@ -80,6 +80,9 @@ type Cluster struct {
 	capable      sync.Map // orchestrator.VMRef → string: the disks that were found snapshottable
 }
 
+// agentName is what the adapter calls itself in its requests.
+const agentName = "savepoint"
+
 var (
 	instanceRE = regexp.MustCompile(`\A[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?\z`)
 	tokenRE    = regexp.MustCompile(`\A[^\s:/!=]+@[A-Za-z][A-Za-z0-9.\-_]+![A-Za-z][A-Za-z0-9.\-_]*\z`)
@@ -115,7 +118,7 @@ func Open(cfg Config) (*Cluster, error) {
 	opts := []pve.Option{
 		pve.WithHTTPClient(retrying(cfg, &tracker{next: tr, clock: clock})),
 		pve.WithLogger(logAdapter{cfg.Logger}),
-		pve.WithUserAgent("savepoint"),
+		pve.WithUserAgent(agentName),
 		pve.WithRequestInterceptor(func(r *http.Request) error { return c.auth.authorize(r) }),
 	}
 	if cfg.TokenID != "" {

@@ -21,6 +21,7 @@ type Found struct {
 	// whose call did not come to its end carries the description alone.
 	Ours     bool
 	HalfMade bool
+	Building bool                   // a template of ours whose build did not come to its end
 	Sandbox  orchestrator.SandboxID // of Ours; "" for a template
 	// Instance is who made it, as its description says, ours or another.
 	Instance string
@@ -99,6 +100,7 @@ func (c *Cluster) found(ctx context.Context, op string, vm orchestrator.VMRef) (
 	}
 	if m, ok := c.ownerOf(conf); ok {
 		f.Ours, f.Sandbox, f.HalfMade = true, m.sandbox, m.state == stateCloning
+		f.Building = m.recipe != "" && !(f.Template && m.state == stateReady)
 		f.Template = f.Template || m.recipe != ""
 	}
 	return f, nil

@@ -36,7 +36,8 @@ type Source struct {
 const askNode = 15 * time.Second
 
 // Sites lists all nodes by name, with the finished templates of that name on
-// each. A node that is offline or does not answer is listed all the same.
+// each, the newest first. A node that is offline or does not answer is listed all
+// the same.
 func (c *Cluster) Sites(ctx context.Context, template string) ([]Site, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
@@ -98,7 +99,10 @@ func (c *Cluster) sourcesOn(ctx context.Context, node, name string) ([]Source, e
 			out = append(out, Source{Template: t, Memory: conf.memory(), Storages: conf.storages()})
 		}
 	}
-	slices.SortFunc(out, func(a, b Source) int { return cmp.Compare(a.VM.ID, b.VM.ID) })
+	// The newest first: one of an older recipe may still be there.
+	slices.SortFunc(out, func(a, b Source) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.VM.ID, a.VM.ID))
+	})
 	return out, nil
 }
 

@@ -53,7 +53,9 @@ type lab struct {
 	client  *http.Client // raw, as admin
 	header  string
 	started time.Time
-	next    atomic.Int64
+	// requests are those that the clusters made.
+	requests *recorder
+	next     atomic.Int64
 }
 
 func labUse() proxmox.Use {
@@ -104,9 +106,10 @@ func startLab(t *testing.T, change ...func(*pve.Config)) *lab {
 		version = "9"
 	}
 	cfg.Roles, cfg.ACL = grants(t, version, "sp@pve", "t1", labUse())
-	roles, acl := grants(t, version, "builder@pve", "b1", proxmox.Use{Storages: []string{"local"}, ImportStorages: []string{"local"}, Bridges: []string{"vmbr0"}})
+	roles, acl := grants(t, version, "builder@pve", "b1", proxmox.Use{Storages: []string{"local"}, ImportStorages: []string{"local"}, Downloads: []string{labNode}, Bridges: []string{"vmbr0"}})
 	maps.Copy(cfg.Roles, roles)
 	cfg.ACL = append(cfg.ACL, acl...)
+	l.requests = watch(t, version, &cfg)
 	var err error
 	if l.server, err = pve.New(cfg); err != nil {
 		t.Fatal(err)

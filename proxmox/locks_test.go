@@ -232,11 +232,11 @@ func TestSnapshotGoneFromTheStorage(t *testing.T) {
 	wantText(t, err, text, "snapshot-delete", "qm unlock "+itoa(r.VM.ID), `snapstate = "delete"`)
 	wantClass(t, snaps.Delete(t.Context(), r), orchestrator.ErrBusy)
 	must(t, l.server.SetLock(int(r.VM.ID), ""))
-	rec := l.record()
+	before := len(l.requests.sent(0))
 	must(t, l.open().Snapshots().Delete(t.Context(), r))
 	forced := false
-	for _, s := range rec.list {
-		forced = forced || s.method == "DELETE" && strings.Contains(fmt.Sprint(s.params), "force")
+	for _, s := range l.requests.sent(before) {
+		forced = forced || s.Method == "DELETE" && strings.Contains(fmt.Sprint(s.Params), "force")
 	}
 	if list, err := snaps.List(t.Context(), r.VM); err != nil || len(list) != 0 || !forced {
 		t.Errorf("left %+v, %v; by force: %t", list, err, forced)

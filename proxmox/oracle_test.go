@@ -1,121 +1,78 @@
 package proxmox_test
 
 import (
-	"bytes"
-	"crypto/x509"
-	"encoding/json"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"savepoint/orchestrator"
 	"savepoint/proxmox"
+	"savepoint/testbed/pve"
+	"savepoint/testbed/pve/official"
+	"savepoint/testbed/pve/schema"
 )
 
-// sent is one request of the adapter, with its parameters' names and values.
-type sent struct {
-	method, path string
-	params       map[string]any
-}
-
-// recorder passes requests on to the lab and keeps them.
+// recorder keeps the requests that the adapter makes of a lab, and checks them
+// against the official schema of the lab's release where that is there.
 type recorder struct {
+	release *official.Release  // nil without the schema
+	against *official.Recorder // as the release
+
 	mu   sync.Mutex
-	list []sent
+	list []schema.Request
 }
 
-func (l *lab) record() *recorder {
-	l.t.Helper()
-	target, err := url.Parse(l.cfg.URL)
+// watch makes the lab's server tell of every request; at the test's end each of
+// them must have been one that the release takes, F60.
+func watch(t *testing.T, version string, cfg *pve.Config) *recorder {
+	t.Helper()
+	release, err := official.Of(version)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	rec := &recorder{}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.Transport = l.client.Transport
-	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := sent{method: r.Method, path: strings.TrimPrefix(r.URL.EscapedPath(), "/api2/json"), params: map[string]any{}}
-		for k, v := range r.URL.Query() {
-			s.params[k] = v[0]
-		}
-		if r.Header.Get("Content-Type") == "application/json" {
-			body, _ := io.ReadAll(r.Body)
-			_ = json.Unmarshal(body, &s.params)
-			r.Body = io.NopCloser(bytes.NewReader(body))
-		} else if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
-			for _, k := range []string{"content", "checksum", "checksum-algorithm", "filename"} {
-				s.params[k] = "import"
+	rec := &recorder{release: release}
+	if release != nil {
+		rec.against = official.NewRecorder(release, "savepoint")
+		t.Cleanup(func() {
+			for _, d := range rec.against.Deviations() {
+				t.Errorf("no request for %s: %s", release.File, d)
 			}
-			delete(s.params, "checksum-algorithm")
-		}
-		rec.mu.Lock()
-		rec.list = append(rec.list, s)
-		rec.mu.Unlock()
-		proxy.ServeHTTP(w, r)
-	}))
-	l.t.Cleanup(front.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(front.Certificate())
-	l.cfg.URL, l.cfg.CAFile, l.cfg.CAs = front.URL, "", pool
+		})
+	}
+	cfg.Seen = rec.seen
 	return rec
 }
 
-// schemaNode is one path of the official API schema.
-type schemaNode struct {
-	Path     string                  `json:"path"`
-	Children []schemaNode            `json:"children"`
-	Info     map[string]schemaMethod `json:"info"`
+// askedOf9 are questions whose answer by an older release, that it has no such
+// call, is what is wanted to know.
+var askedOf9 = regexp.MustCompile(`^/nodes/[^/]+/sdn/zones/[^/]+/ip-vrf$`)
+
+func (r *recorder) seen(q schema.Request) {
+	if q.Agent != "savepoint" { // the tests' own
+		return
+	}
+	if r.against != nil && !(r.release.Major < "9" && q.Method == "GET" && askedOf9.MatchString(q.Path)) {
+		r.against.Seen(q)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, q)
 }
 
-type schemaMethod struct {
-	Parameters struct {
-		Properties map[string]struct {
-			Optional any      `json:"optional"`
-			Enum     []string `json:"enum"`
-		} `json:"properties"`
-	} `json:"parameters"`
-	Permissions struct {
-		Check any `json:"check"`
-	} `json:"permissions"`
+// sent are the requests so far, without the first ones.
+func (r *recorder) sent(without int) []schema.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list[without:])
 }
-
-func readSchema(t *testing.T, file string) map[string]schemaNode {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As JSON, or as the script that a node has.
-	if at := bytes.Index(text, []byte("apiSchema = [")); at >= 0 {
-		text = text[at+len("apiSchema = "):]
-	}
-	var roots []schemaNode
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&roots); err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]schemaNode{}
-	var walk func([]schemaNode)
-	walk = func(list []schemaNode) {
-		for _, n := range list {
-			out[n.Path] = n
-			walk(n.Children)
-		}
-	}
-	walk(roots)
-	return out
-}
-
-var numbered = regexp.MustCompile(`\d+$`)
 
 // privileges collects what a permission check names.
 func privileges(check any, out map[string]bool) {
@@ -136,80 +93,44 @@ func privileges(check any, out map[string]bool) {
 	}
 }
 
-// F60 F118: every request that the adapter makes is one that the official
-// schema of both releases takes, and the doctor asks for every privilege that
-// the schema names for one of them. The schema is read from outside the
-// repository: SAVEPOINT_PVE_APIDATA names its files, joined by ':'. A file
-// without calls that only 9 has is that of 8.4.
+// F60 F118: the doctor asks for every privilege that the official schema names
+// for a request of the adapter, and every kind of request is one that the
+// release takes (watch).
 func TestAgainstTheSchema(t *testing.T) {
-	files := filepath.SplitList(os.Getenv("SAVEPOINT_PVE_APIDATA"))
-	if len(files) == 0 {
-		t.Skip("SAVEPOINT_PVE_APIDATA is not set: the official schema is not part of the repository")
+	releases, err := official.Releases()
+	must(t, err)
+	if len(releases) == 0 {
+		t.Skip(official.Env + " is not set: the official schema is not part of the repository")
 	}
-	for _, file := range files {
-		schema := readSchema(t, file)
-		release := "8.4"
-		if _, ok := schema["/cluster/ha/rules"]; ok {
-			release = "9.2"
-		}
-		t.Run(release, func(t *testing.T) {
-			l := startLab(t, version(release)).withTemplate()
-			rec := l.record()
+	for _, release := range releases {
+		t.Run(release.File, func(t *testing.T) {
+			l := startLab(t, version(release.Major)).withTemplate()
 			exercise(t, l)
 			asked := map[string]bool{}
 			c := l.open()
 			use := labUse()
 			use.ImportStorages = []string{"local"}
-			for _, p := range c.Privileges(proxmox.Version{Major: int(release[0] - '0')}, use) {
+			for _, p := range c.Privileges(proxmox.Version{Major: int(release.Major[0] - '0')}, use) {
 				for _, n := range p.AnyOf {
 					asked[n] = true
 				}
 			}
-			calls := map[string]bool{}
-			for _, s := range rec.list {
-				name := checkRequest(t, schema, s, asked)
-				calls[name] = true
+			calls := l.requests.against.Calls()
+			for _, name := range calls {
+				need := map[string]bool{}
+				if call := release.Calls[name]; call != nil {
+					privileges(call.Permissions.Check, need)
+				}
+				if len(need) > 0 && !slices.ContainsFunc(keys(need), func(n string) bool { return asked[n] }) {
+					t.Errorf("%s needs one of %q, which the doctor does not ask for", name, keys(need))
+				}
 			}
-			if len(calls) < 20 {
+			if len(calls) < 30 {
 				t.Errorf("only %d different calls were made: %v", len(calls), calls)
 			}
+			t.Logf("%s: %d different calls of savepoint with their parameters checked", release.File, len(calls))
 		})
 	}
-}
-
-func checkRequest(t *testing.T, schema map[string]schemaNode, s sent, asked map[string]bool) string {
-	t.Helper()
-	tmpl, vars := matchPath(schema, s.path)
-	m, ok := schema[tmpl].Info[s.method]
-	name := s.method + " " + tmpl
-	if !ok {
-		t.Errorf("%s %s is not in the schema", s.method, s.path)
-		return name
-	}
-	props := m.Parameters.Properties
-	for k, v := range s.params {
-		p, ok := props[k]
-		if !ok {
-			p, ok = props[numbered.ReplaceAllString(k, "[n]")]
-		}
-		if !ok {
-			t.Errorf("%s has no parameter %q", name, k)
-		}
-		if len(p.Enum) > 0 && !slices.Contains(p.Enum, fmt.Sprint(v)) {
-			t.Errorf("%s: %s = %v is none of %q", name, k, v, p.Enum)
-		}
-	}
-	for k, p := range props {
-		if _, given := s.params[k]; !given && !vars[k] && fmt.Sprint(p.Optional) != "1" {
-			t.Errorf("%s needs the parameter %q", name, k)
-		}
-	}
-	need := map[string]bool{}
-	privileges(m.Permissions.Check, need)
-	if len(need) > 0 && !slices.ContainsFunc(keys(need), func(n string) bool { return asked[n] }) {
-		t.Errorf("%s needs one of %q, which the doctor does not ask for", name, keys(need))
-	}
-	return name
 }
 
 func keys(m map[string]bool) []string {
@@ -221,29 +142,21 @@ func keys(m map[string]bool) []string {
 	return out
 }
 
-// matchPath finds the schema's path of a request and the names in it.
-func matchPath(schema map[string]schemaNode, path string) (string, map[string]bool) {
-	parts := strings.Split(path, "/")
-	best, bestVars := "", map[string]bool(nil)
-	for tmpl := range schema {
-		want := strings.Split(tmpl, "/")
-		if len(want) != len(parts) {
-			continue
-		}
-		vars, ok := map[string]bool{}, true
-		for i, w := range want {
-			if strings.HasPrefix(w, "{") {
-				vars[strings.Trim(w, "{}")] = true
-			} else if w != parts[i] {
-				ok = false
-				break
-			}
-		}
-		if ok && (best == "" || len(vars) < len(bestVars)) {
-			best, bestVars = tmpl, vars
-		}
-	}
-	return best, bestVars
+// exerciseBuild makes a template in the other way: from an image that the node
+// fetches, prepared, with a second disk; and removes it.
+func exerciseBuild(t *testing.T, l *lab, c *proxmox.Cluster) {
+	t.Helper()
+	image, err := os.ReadFile(fakeImage(t, "two"))
+	must(t, err)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image) }))
+	defer web.Close()
+	l.obeys(9101)
+	spec := prepared(t, "two", func(context.Context, orchestrator.VMRef) error { return nil })
+	sum := sha256.Sum256(image)
+	spec.VMID, spec.ImagePath, spec.ImageURL, spec.ImageSHA256 = 9101, "", web.URL+"/image.qcow2", hex.EncodeToString(sum[:])
+	tpl, err := c.BuildTemplate(t.Context(), spec)
+	must(t, err)
+	must(t, c.RemoveTemplate(t.Context(), tpl, nil))
 }
 
 // exercise makes every kind of call.
@@ -254,6 +167,7 @@ func exercise(t *testing.T, l *lab) {
 	spec := templateSpec(t, 9100, "one")
 	tpl, err := c.BuildTemplate(ctx, spec)
 	must(t, err)
+	exerciseBuild(t, l, c)
 	full := l.cloneRequest()
 	full.Full, full.CloneStorage = true, "local"
 	must(t, c.VMs().Clone(ctx, full))

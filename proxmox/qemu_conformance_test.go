@@ -24,22 +24,25 @@ import (
 // real is a cluster whose VMs are processes of QEMU with images on disk.
 type real struct {
 	*lab
-	dir      string
+	dir      string // of the images
+	pool     *pool  // nil: they are files
 	machines *qemu.Machines
 }
 
 // realLab makes one. Without a system nothing is installed on its VMs, so that
-// they are there at once.
-func realLab(t *testing.T, system *guest.Image, accel qemu.Accelerator) *real {
+// they are there at once. With a pool its disks are there.
+func realLab(t *testing.T, system *guest.Image, accel qemu.Accelerator, p *pool) *real {
 	t.Helper()
 	images, err := qemu.NewImages("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &real{}
-	r.machines, err = qemu.New(t.Context(), qemu.Config{
-		Dir: filepath.Join(t.TempDir(), "run"), Images: images, Accel: accel, Notice: func(s string) { t.Log(s) },
-	})
+	r := &real{pool: p}
+	cfg := qemu.Config{Dir: filepath.Join(t.TempDir(), "run"), Images: images, Accel: accel, Notice: func(s string) { t.Log(s) }}
+	if p != nil {
+		cfg.Volumes = p.disks
+	}
+	r.machines, err = qemu.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,14 +56,16 @@ func realLab(t *testing.T, system *guest.Image, accel qemu.Accelerator) *real {
 		if system != nil {
 			c.Disks, c.AgentTimeout = installed{images, pve.Disk{Path: system.Path, Format: "qcow2"}}, 0
 		}
-		r.dir = c.Dir
+		if r.dir = c.Dir; p != nil {
+			p.serve(c, system)
+		}
 	})
 	r.withTemplate()
 	return r
 }
 
 // guestLab is one whose VMs run the lab's guest.
-func guestLab(t *testing.T) *real {
+func guestLab(t *testing.T, p *pool) *real {
 	t.Helper()
 	cache, err := guest.CacheDir()
 	if err != nil {
@@ -74,7 +79,7 @@ func guestLab(t *testing.T) *real {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return realLab(t, &img, accel)
+	return realLab(t, &img, accel, p)
 }
 
 // installed are images that have a system on them when they are new, without
@@ -106,7 +111,7 @@ func (l *real) vm(t *testing.T) orchestrator.VMRequest {
 // subject is a VM whose disk is written while it is off.
 func (l *real) subject(r orchestrator.VMRequest) conformance.SnapshotSubject {
 	return conformance.SnapshotSubject{
-		Snapshotter: l.cluster.Snapshots(), VM: r.VM, Sandbox: r.Sandbox, Absent: l.newVM(), Disk: imageCell(l.lab, l.dir, r),
+		Snapshotter: l.cluster.Snapshots(), VM: r.VM, Sandbox: r.Sandbox, Absent: l.newVM(), Disk: l.imageCell(r),
 		Running: func(ctx context.Context) (bool, error) {
 			st, err := l.cluster.VMs().Status(ctx, r.VM)
 			return st.Running, err
@@ -202,16 +207,23 @@ func padded(text string) []byte { return append([]byte(text), make([]byte, 512-l
 // imageCell is one sector of a VM's disk, between the partition table and the
 // first partition. Nobody else may write into the image of a running VM, so it
 // is off meanwhile.
-func imageCell(l *lab, dir string, r orchestrator.VMRequest) conformance.Cell {
+func (l *real) imageCell(r orchestrator.VMRequest) conformance.Cell {
+	format := "qcow2"
+	if l.pool != nil {
+		format = "raw"
+	}
 	image := func() (path string, err error) {
-		err = filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if l.pool != nil {
+			return l.pool.file(r.VM.ID), nil
+		}
+		err = filepath.WalkDir(l.dir, func(p string, _ fs.DirEntry, err error) error {
 			if filepath.Base(p) == fmt.Sprintf("vm-%d-disk-0.qcow2", r.VM.ID) {
 				path = p
 			}
 			return err
 		})
 		if err == nil && path == "" {
-			err = fmt.Errorf("vm %d has no disk below %s", r.VM.ID, dir)
+			err = fmt.Errorf("vm %d has no disk below %s", r.VM.ID, l.dir)
 		}
 		return path, err
 	}
@@ -237,7 +249,7 @@ func imageCell(l *lab, dir string, r orchestrator.VMRequest) conformance.Cell {
 				err = os.WriteFile(sector, padded(content), 0o600)
 			}
 			if err == nil {
-				err = tool(ctx, "qemu-io", "-f", "qcow2", "-c", "write -s "+sector+" 32k 512", path)
+				err = tool(ctx, "qemu-io", "-f", format, "-c", "write -s "+sector+" 32k 512", path)
 			}
 			if err == nil && st.Running {
 				err = l.cluster.VMs().Start(ctx, r)
@@ -247,7 +259,7 @@ func imageCell(l *lab, dir string, r orchestrator.VMRequest) conformance.Cell {
 		Read: func(ctx context.Context) (string, error) {
 			path, err := image()
 			if err == nil { // what is skipped counts
-				err = tool(ctx, "qemu-img", "dd", "-U", "-f", "qcow2", "-O", "raw", "bs=512", "skip=64", "count=65", "if="+path, "of="+sector)
+				err = tool(ctx, "qemu-img", "dd", "-U", "-f", format, "-O", "raw", "bs=512", "skip=64", "count=65", "if="+path, "of="+sector)
 			}
 			if err != nil {
 				return "", err
@@ -269,11 +281,15 @@ func onlyInLab(t *testing.T) {
 // memory. F20 F21 F27
 func TestQEMUSnapshotterConformance(t *testing.T) {
 	onlyInLab(t)
-	bare, booted := realLab(t, nil, qemu.Accelerator{}), guestLab(t)
+	snapshotsOfReal(t, realLab(t, nil, qemu.Accelerator{}, nil), guestLab(t, nil), false)
+}
+
+func snapshotsOfReal(t *testing.T, bare, booted *real, latestOnly bool) {
+	t.Helper()
 	// The tests that need a guest come last: until then two of them boot.
 	ready := []orchestrator.VMRequest{booted.vm(t), booted.vm(t)}
 	conformance.Snapshotter(t, func(t *testing.T) conformance.SnapshotSubject { return bare.subject(bare.vm(t)) }, conformance.SnapshotCaps{
-		Memory: true, Marker: true, Tasks: true, Descriptions: true, Rounds: 3, Timeout: 2 * time.Minute,
+		Memory: true, LatestOnly: latestOnly, Marker: true, Tasks: true, Descriptions: true, Rounds: 3, Timeout: 2 * time.Minute,
 		Guest: func(t *testing.T) conformance.SnapshotSubject {
 			if len(ready) == 0 {
 				return booted.guestSubject(booted.vm(t))
@@ -288,7 +304,11 @@ func TestQEMUSnapshotterConformance(t *testing.T) {
 // Machines that are processes, on linked and full copies of real images.
 func TestQEMUHypervisorConformance(t *testing.T) {
 	onlyInLab(t)
-	l := realLab(t, nil, qemu.Accelerator{})
+	hypervisorOfReal(t, realLab(t, nil, qemu.Accelerator{}, nil))
+}
+
+func hypervisorOfReal(t *testing.T, l *real) {
+	t.Helper()
 	conformance.Hypervisor(t, func(*testing.T) conformance.HypervisorSubject {
 		return conformance.HypervisorSubject{
 			Hypervisor: l.cluster.VMs(), Template: templateVM, Foreign: orchestrator.VMRef{Node: labNode, ID: foreignID},

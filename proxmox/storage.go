@@ -19,6 +19,11 @@ type Storage struct {
 	Active  bool
 	Total   int64 // bytes
 	Free    int64 // bytes
+
+	// What the cluster's configuration says; only LookAt asks for it.
+	Pool   string // dataset of a zfspool
+	Sparse bool   // a zfspool whose volumes take only what is written
+	Chain  bool   // snapshots are a chain of volumes
 }
 
 // snapshotTypes snapshot every volume; on fileTypes only qcow2 volumes can be.
@@ -32,6 +37,8 @@ func (s Storage) Snapshots() SnapshotSupport {
 	switch {
 	case slices.Contains(snapshotTypes, s.Type):
 		return SnapshotSupport{Possible: true, LatestOnly: s.Type == "zfspool" || s.Type == "zfs", Note: s.Type + " snapshots every volume"}
+	case s.Chain:
+		return SnapshotSupport{Possible: true, LatestOnly: true, Note: "snapshots are a chain of volumes; deleting one is slow"}
 	case slices.Contains(fileTypes, s.Type):
 		return SnapshotSupport{Possible: true, Note: "only qcow2 volumes; creating and deleting one can block a running VM"}
 	default:
@@ -45,6 +52,17 @@ type SnapshotSupport struct {
 	Possible   bool
 	LatestOnly bool   // only the newest snapshot can be restored
 	Note       string // for a person
+}
+
+// LinkedClones reports whether clones of a template can share its disks there.
+func (s Storage) LinkedClones() bool {
+	return slices.Contains(snapshotTypes, s.Type) || slices.Contains(fileTypes, s.Type)
+}
+
+// Thick reports whether a volume takes all of its size at once, and on ZFS all
+// that it could still change again with every snapshot.
+func (s Storage) Thick() bool {
+	return s.Type == "zfspool" && !s.Sparse || s.Type == "lvm"
 }
 
 // Storages lists the storages of a node that the token may see.

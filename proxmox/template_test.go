@@ -79,8 +79,14 @@ func TestBuildTemplateAfterCrash(t *testing.T) {
 	l := startLab(t).withTemplate()
 	spec := templateSpec(t, 9100, "one")
 	l.server.Faults.Add(pve.Fault{Method: "POST", Path: "/nodes/*/qemu/*/template", Nth: 1, Status: 403, Message: "Permission check failed (/vms/9100, VM.Allocate)"})
+	// A process that is killed does not get as far as removing anything.
+	killed := l.server.Faults.Add(pve.Fault{Method: "DELETE", Path: "/nodes/*/qemu/*", Status: 403, Message: "Permission check failed (/vms/9100, VM.Allocate)"})
 	_, err := l.builder.BuildTemplate(t.Context(), spec)
 	wantClass(t, err, orchestrator.ErrDenied)
+	if !strings.Contains(err.Error(), "half-built vm is still there") {
+		t.Errorf("the error does not say what is left: %v", err)
+	}
+	killed()
 	list, err := l.admin.Templates(t.Context())
 	if err != nil || len(list) != 2 || list[1].VM.ID != 9100 || list[1].Ready {
 		t.Fatalf("listed %+v, %v", list, err)
@@ -147,6 +153,16 @@ func TestBuildTemplateRefuses(t *testing.T) {
 		"bad name":   func(s *proxmox.TemplateSpec) { s.Name = "a b" },
 		"bad store":  func(s *proxmox.TemplateSpec) { s.Storage = "local:1,size=1" },
 		"bad import": func(s *proxmox.TemplateSpec) { s.ImportStorage = "a/b" },
+		"two images": func(s *proxmox.TemplateSpec) { s.ImageVolume = "local:import/x.qcow2" },
+		"unchecked": func(s *proxmox.TemplateSpec) {
+			s.ImagePath, s.ImageURL = "", "https://127.0.0.1/x.qcow2"
+		},
+		"bad volume": func(s *proxmox.TemplateSpec) { s.ImagePath, s.ImageVolume = "", "local:0,size=4G" },
+		"small workspace": func(s *proxmox.TemplateSpec) {
+			s.Workspace = &proxmox.TemplateVolume{Storage: "local", Size: 1}
+		},
+		"no key":    func(s *proxmox.TemplateSpec) { s.Prepare = &proxmox.Preparation{} },
+		"id or way": func(s *proxmox.TemplateSpec) { s.VMID = 0 },
 	} {
 		spec := templateSpec(t, 9100, "one")
 		change(&spec)
@@ -247,7 +263,7 @@ func TestMinimalRoleIsComplete(t *testing.T) {
 // parts, and memory is saved only when it was asked for.
 func TestWhatIsNotSent(t *testing.T) {
 	l := startLab(t).withTemplate()
-	rec := l.record()
+	before := len(l.requests.sent(0))
 	c := l.open()
 	r := l.cloneRequest()
 	must(t, c.VMs().Clone(t.Context(), r))
@@ -257,12 +273,12 @@ func TestWhatIsNotSent(t *testing.T) {
 	snap.Name, snap.Memory = "sp-memory", true
 	must(t, c.Snapshots().Create(t.Context(), snap))
 	saved := map[any]bool{}
-	for _, s := range rec.list {
-		if _, boot := s.params["boot"]; boot {
-			t.Errorf("%s %s sets the boot order", s.method, s.path)
+	for _, s := range l.requests.sent(before) {
+		if _, boot := s.Params["boot"]; boot {
+			t.Errorf("%s %s sets the boot order", s.Method, s.Path)
 		}
-		if name, ok := s.params["snapname"]; ok && s.method == "POST" {
-			_, saved[name] = s.params["vmstate"]
+		if name, ok := s.Params["snapname"]; ok && s.Method == "POST" {
+			_, saved[name] = s.Params["vmstate"]
 		}
 	}
 	if len(saved) != 2 || saved["sp-disk"] || !saved["sp-memory"] {

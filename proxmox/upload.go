@@ -36,7 +36,7 @@ func (c *Cluster) uploadImage(ctx context.Context, op, subject string, spec Temp
 	if err != nil {
 		return "", err
 	}
-	name := "savepoint-" + img.sha256[:32] + ".qcow2"
+	name := imageName(img.sha256, "qcow2")
 	volid := storage + ":import/" + name
 	there, err := c.uploaded(ctx, spec.Node, storage, volid, img.size)
 	if err != nil {
@@ -101,6 +101,7 @@ func (c *Cluster) upload(ctx context.Context, path, name string, spec TemplateSp
 	req.ContentLength = int64(len(whole)) + img.size
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", agentName)
 	if err := c.auth.authorize(req); err != nil {
 		return "", err
 	}

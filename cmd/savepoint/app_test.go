@@ -18,7 +18,6 @@ import (
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/journal"
 	"savepoint/orchestrator/sshexec"
-	"savepoint/testbed/lab"
 )
 
 func TestExitCode(t *testing.T) {
@@ -132,23 +131,6 @@ func TestDemoStaysOnTheLab(t *testing.T) {
 	}
 	if got.Sandbox.BootTimeout.String() != "9m0s" {
 		t.Errorf("boot timeout %s; the environment is to be heard in what is no cluster", got.Sandbox.BootTimeout)
-	}
-}
-
-func TestSameVersion(t *testing.T) {
-	c := newLabUp(&app{})
-	st := lab.Status{PVEVersion: "9.2"}
-	if err := sameVersion(c, "9", st); err != nil {
-		t.Errorf("not asked for: %v", err)
-	}
-	if err := c.Flags().Set("pve", "8"); err != nil {
-		t.Fatal(err)
-	}
-	if code, _ := exitCode(t.Context(), sameVersion(c, "8", st)); code != exitUsage {
-		t.Errorf("another version: exit code %d", code)
-	}
-	if err := sameVersion(c, "9", st); err != nil {
-		t.Errorf("the same: %v", err)
 	}
 }
 

@@ -4,15 +4,18 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"os"
@@ -42,14 +45,21 @@ type cluster struct {
 	jump    *jump.Server
 	config  configs.Config
 	file    string
-	tags    string // of the VM that was disowned last
+	tags    string         // of the VM that was disowned last
+	trusted *x509.CertPool // by the nodes when they fetch a file
+	web     *httptest.Server
 	serving errgroup.Group
 }
 
 // startCluster starts one in dir, with these nodes, and writes the configuration
 // for it.
-func startCluster(dir string, nodes []string, storages ...pve.Storage) (_ *cluster, err error) {
-	c := &cluster{backend: sim.New(sim.Behaviour{})}
+func startCluster(dir string, nodes []string, storages ...pve.Storage) (*cluster, error) {
+	return startClusterOf(dir, "", nodes, storages...)
+}
+
+// startClusterOf starts one of that release.
+func startClusterOf(dir, release string, nodes []string, storages ...pve.Storage) (_ *cluster, err error) {
+	c := &cluster{backend: sim.New(sim.Behaviour{}), trusted: x509.NewCertPool()}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -60,8 +70,8 @@ func startCluster(dir string, nodes []string, storages ...pve.Storage) (_ *clust
 	}
 	const user = "savepoint@pve"
 	c.api, err = pve.New(pve.Config{
-		Dir: filepath.Join(dir, "pve"), Nodes: nodes, Machines: c.backend.Machines(), Disks: c.backend.Disks(),
-		Storages: storages, Pools: []string{"savepoint"}, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
+		Dir: filepath.Join(dir, "pve"), Version: release, Nodes: nodes, Machines: c.backend.Machines(), Disks: c.backend.Disks(),
+		Storages: storages, Pools: []string{"savepoint"}, DownloadCAs: c.trusted, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
 		Users: []access.User{{ID: user, Tokens: []access.Token{{ID: "cli", Shared: true}}}},
 		ACL:   []access.Entry{{Path: "/", Subject: user, Role: "Administrator"}}, Logger: zerolog.Nop(),
 	})
@@ -99,6 +109,9 @@ func startCluster(dir string, nodes []string, storages ...pve.Storage) (_ *clust
 }
 
 func (c *cluster) close() {
+	if c.web != nil {
+		c.web.Close()
+	}
 	if c.jump != nil {
 		c.jump.Close()
 	}
@@ -248,6 +261,45 @@ func (c *cluster) buildTemplate(ctx context.Context, dir, storage string) error 
 		return fmt.Errorf("build template: %w", err)
 	}
 	return nil
+}
+
+// serveImage makes an image of a guest that lacks these things, serves it as a
+// publisher of cloud images does, and returns its address and digest.
+func (c *cluster) serveImage(name string, lacks []string) (address, digest string) {
+	text := append([]byte("QFI\xfb\x00\x00\x00\x03"), make([]byte, 4096)...)
+	text = append(text, "\n"+name+"\n"...)
+	for _, l := range lacks {
+		text = append(text, "lacks "+l+"\n"...)
+	}
+	if c.web != nil {
+		c.web.Close()
+	}
+	c.web = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(text) }))
+	c.trusted.AddCert(c.web.Certificate())
+	sum := sha256.Sum256(text)
+	return c.web.URL + "/" + name, hex.EncodeToString(sum[:])
+}
+
+// halfTemplate makes a running VM that says it is a template of ours in the
+// making.
+func (c *cluster) halfTemplate(vmid int) error {
+	j, err := journal.OpenReadOnly(journalFile(c.config))
+	if err != nil {
+		return err
+	}
+	instance := strings.ToLower(j.Instance())
+	if err := j.Close(); err != nil {
+		return err
+	}
+	form := url.Values{
+		"vmid": {strconv.Itoa(vmid)}, "pool": {"savepoint"}, "scsi0": {"local:1"}, "memory": {"64"}, "start": {"1"},
+		"tags":        {"savepoint;savepoint-" + instance + ";savepoint-template"},
+		"description": {"savepoint/1 instance=" + instance + " template=" + strings.Repeat("0a", 16) + " state=building"},
+	}
+	if _, err := c.request(http.MethodPost, "/nodes/pve1/qemu", form.Encode()); err != nil {
+		return err
+	}
+	return c.idle(vmid)
 }
 
 // writeOtherCA writes the certificate of an authority that signed nothing.

@@ -82,7 +82,7 @@ func (d *demo) play(ctx context.Context) error {
 	d.st.title("savepoint: every command of an agent is a transaction")
 	var status lab.Status
 	err := d.st.step("The lab: a Proxmox VE cluster on this machine", func(say func(string)) (string, error) {
-		st, started, err := d.app.labUp(ctx, labFlags{nodes: 1, network: "user", storage: "qcow2", version: "9"}, nil)
+		st, started, err := d.app.labUp(ctx, labFlags{}, nil)
 		status = st
 		verb := "found running"
 		if started {
@@ -105,10 +105,31 @@ func (d *demo) play(ctx context.Context) error {
 	}
 	d.st.p.redact(d.s.secrets)
 	d.s.onEvent = d.st.event
+	if err := d.networks(ctx); err != nil {
+		return err
+	}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
 	return d.transactions(ctx)
+}
+
+// networks makes the tenants' zones, on a lab that has some.
+func (d *demo) networks(ctx context.Context) error {
+	if len(d.s.cfg.Network.Tenants) == 0 {
+		return nil
+	}
+	return d.st.step("The network: a sealed zone for each tenant", func(say func(string)) (string, error) {
+		w, err := d.s.wanted(ctx)
+		if err != nil {
+			return "", err
+		}
+		res, err := d.s.networks(nil).Apply(ctx, w)
+		if err != nil {
+			return "", networkError(err)
+		}
+		return fmt.Sprintf("%d tenants; %d changes were made, and every node has them", len(w.Tenants), len(res.Changes)), nil
+	})
 }
 
 // prepare makes the template and a fresh sandbox.

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"savepoint/configs"
 	"savepoint/orchestrator"
-	"savepoint/orchestrator/janitor"
 	"savepoint/proxmox"
 )
 
@@ -24,35 +23,85 @@ type finding struct {
 	Mend   string `json:"mend"`
 }
 
+const (
+	levelOK      = "ok"
+	levelWarning = "warning"
+	levelProblem = "problem"
+)
+
 func newDoctor(a *app) *cobra.Command {
 	var timeout time.Duration
+	var canary, setup, program bool
 	c := &cobra.Command{
 		Use: "doctor", Short: "Say whether the cluster can be used, and what to mend",
-		Long: "Asks the configured cluster for its version, nodes and storages, our token's\n" +
-			"rights, the template, and whether the jump host lets us in. It changes nothing there.\n" +
+		Long: "Asks the configured cluster for everything that sandboxes rest on: version, quorum,\n" +
+			"clocks, certificates, nodes, our token's rights, storages, networks, the template,\n" +
+			"the SSH route, workspace volumes, and who else works on our VMs. It changes nothing.\n\n" +
+			"--canary proves what the storages promise: on each that sandboxes can live on a VM\n" +
+			"is made, snapshotted, damaged, rolled back and destroyed.\n" +
+			"--setup prints, as a shell script and without asking the cluster, all that its\n" +
+			"administrator does once. --program prints the program for the nodes that it names.\n\n" +
 			"Exit code 7: there is a problem.",
+		Example: "  savepoint doctor --output json\n" +
+			"  savepoint doctor --setup > setup.sh     # read it, then run it as root on a node",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case setup && canary, program && canary, setup && program:
+				return usagef("doctor: --canary, --setup and --program cannot be used together; give one of them")
+			case program:
+				return a.printProgram()
+			case setup:
+				return a.printSetup()
+			}
 			ctx, cancel := withTimeout(c.Context(), timeout)
 			defer cancel()
-			s, err := a.openUnsettled(ctx)
-			if err != nil {
-				return err
-			}
-			p := newProgress(a.err, s.secrets)
-			p.say("examining the cluster")
-			d := &doctor{s: s}
-			d.examine(ctx)
-			p.stop()
-			return a.printFindings(d.findings)
+			return a.doctor(ctx, canary)
 		},
 	}
+	c.Flags().BoolVar(&canary, "canary", false, "prove snapshots and rollback with a VM made for it")
+	c.Flags().BoolVar(&setup, "setup", false, "print what the cluster's administrator does once, as a shell script")
+	c.Flags().BoolVar(&program, "program", false, "print the program that the nodes need for workspace snapshots")
 	addTimeout(c, &timeout)
 	return c
 }
 
+func (a *app) doctor(ctx context.Context, canary bool) error {
+	open := a.openUnsettled
+	if canary { // what an earlier canary left is collected first
+		open = a.open
+	}
+	s, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	d := &doctor{s: s, cfg: s.cfg, p: newProgress(a.err, s.secrets)}
+	defer d.p.stop()
+	d.p.say("examining the cluster")
+	d.examine(ctx)
+	if canary && ctx.Err() == nil {
+		if err := d.canaries(ctx); err != nil {
+			return err
+		}
+	}
+	d.p.stop()
+	if err := ctx.Err(); err != nil { // half of an answer is none
+		return fmt.Errorf("examine the cluster: %w", context.Cause(ctx))
+	}
+	return a.printFindings(d.findings)
+}
+
+// doctor collects findings. What several checks need is asked for once.
 type doctor struct {
-	s        *session
+	s   *session
+	cfg configs.Config
+	p   *progress
+
+	version proxmox.Version
+	sites   []proxmox.Site // all nodes, with the templates on them
+	facts   []proxmox.NodeFacts
+	boxes   []orchestrator.Sandbox // living ones
+
 	findings []finding
 }
 
@@ -60,162 +109,113 @@ func (d *doctor) add(check, level, detail, mend string) {
 	d.findings = append(d.findings, finding{check, level, detail, mend})
 }
 
+func (d *doctor) ok(check, format string, args ...any) {
+	d.add(check, levelOK, fmt.Sprintf(format, args...), "")
+}
+
 // problem notes an error; its text says what to do.
-func (d *doctor) problem(check string, err error) {
+func (d *doctor) problem(check string, err error) { d.failed(check, levelProblem, err) }
+
+func (d *doctor) failed(check, level string, err error) {
 	detail, mend := err.Error(), ""
 	var u *orchestrator.UnsupportedError
 	if errors.As(err, &u) {
 		detail, mend = u.What, u.Mend
 	}
-	d.add(check, "problem", detail, mend)
+	d.add(check, level, detail, mend)
+}
+
+// unknown notes what could not be asked: for want of a right, or of an answer.
+func (d *doctor) unknown(check, what, path string, err error) {
+	if !errors.Is(err, orchestrator.ErrDenied) {
+		d.failed(check, levelWarning, err)
+		return
+	}
+	look := proxmox.Privilege{Path: path, AnyOf: []string{"Sys.Audit"}, Role: "SavepointLook"}
+	d.add(check, levelWarning, what+" is not known: our token has no Sys.Audit on "+path, d.grant(path, look.Role, look.AnyOf))
 }
 
 // examine goes from what everything needs to the details. Without an API there
 // is nothing more to ask.
 func (d *doctor) examine(ctx context.Context) {
-	v, err := d.s.cluster.Version(ctx)
-	if err != nil {
+	var err error
+	if d.version, err = d.s.cluster.Version(ctx); err != nil {
 		d.problem("api", err)
 		return
 	}
-	d.add("api", "ok", d.s.cfg.Cluster.URL+" answers and accepts our credentials", "")
-	if v.Supported() {
-		d.add("version", "ok", "Proxmox VE "+v.Text, "")
-	} else {
-		d.add("version", "warning", "Proxmox VE "+v.Text+" is not one that savepoint knows", "use 8.4 or 9")
-	}
-	if !d.nodes(ctx) {
+	d.ok("api", "%s answers and accepts our credentials", d.cfg.Cluster.URL)
+	if d.sites, err = d.s.cluster.Sites(ctx, d.cfg.Sandbox.Template); err != nil {
+		d.problem("nodes", err)
 		return
 	}
-	tpl, err := d.s.template(ctx)
-	use := proxmox.Use{Bridges: []string{d.s.cfg.Sandbox.Bridge}}
+	all, err := d.s.journal.Sandboxes(ctx)
 	if err != nil {
-		d.problem("template", err)
-	} else {
-		d.add("template", "ok", fmt.Sprintf("%s is %s", tpl.Name, tpl.VM), "")
-		use.Templates, use.Storages = []orchestrator.VMRef{tpl.VM}, []string{tpl.Storage}
-		d.storage(ctx, tpl)
+		d.problem("sandboxes", err)
+		return
 	}
-	d.privileges(ctx, v, use)
-	d.sandboxes(ctx)
-	if err := d.s.ssh.Reach(ctx); err != nil {
+	d.boxes = slices.DeleteFunc(all, func(sb orchestrator.Sandbox) bool { return sb.State == orchestrator.SandboxDestroyed })
+	d.facts = d.s.cluster.LookAt(ctx, d.online())
+	for _, check := range []func(context.Context){
+		d.versions, d.quorum, d.clocks, d.certificates, d.nodes, d.privileges, d.storages,
+		d.networks, d.packages, d.template, d.ssh, d.workspaces, d.schedules, d.sandboxes,
+	} {
+		if ctx.Err() != nil {
+			return
+		}
+		check(ctx)
+	}
+}
+
+func (d *doctor) online() []string {
+	var out []string
+	for _, s := range d.sites {
+		if s.Online {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+// usable reports whether sandboxes may be on the node.
+func (d *doctor) usable(node string) bool {
+	return len(d.cfg.Cluster.Nodes) == 0 || slices.Contains(d.cfg.Cluster.Nodes, node)
+}
+
+// usableFacts are the facts of nodes that are there and that sandboxes may be on.
+func (d *doctor) usableFacts() []proxmox.NodeFacts {
+	return slices.DeleteFunc(slices.Clone(d.facts), func(f proxmox.NodeFacts) bool { return !d.usable(f.Node) })
+}
+
+func (d *doctor) ssh(ctx context.Context) {
+	switch err := d.s.ssh.Reach(ctx); {
+	case err != nil:
 		d.problem("ssh", err)
-	} else if d.s.cfg.SSH.Jump.Configured() {
-		d.add("ssh", "ok", "the jump host "+d.s.cfg.SSH.Jump.Address+" has the pinned key and lets us in", "")
-	} else {
-		d.add("ssh", "ok", "guests are dialled directly; no jump host is configured", "")
-	}
-}
-
-func (d *doctor) storage(ctx context.Context, tpl proxmox.Template) {
-	all, err := d.s.cluster.Storages(ctx, tpl.VM.Node)
-	if err != nil {
-		d.problem("storage", err)
-		return
-	}
-	i := slices.IndexFunc(all, func(s proxmox.Storage) bool { return s.ID == tpl.Storage })
-	if i < 0 {
-		d.add("storage", "problem", fmt.Sprintf("storage %q of the template is not visible on %s", tpl.Storage, tpl.VM.Node),
-			"give the token Datastore.Audit and Datastore.AllocateSpace on it")
-		return
-	}
-	s, can := all[i], all[i].Snapshots()
-	detail := fmt.Sprintf("%s (%s), %d GiB free: %s", s.ID, s.Type, s.Free>>30, can.Note)
-	switch {
-	case !can.Possible:
-		d.add("storage", "problem", detail, "move the template to a ZFS, LVM-thin, RBD or qcow2 storage")
-	case can.LatestOnly:
-		d.add("storage", "ok", detail+"; only the newest snapshot can be restored", "")
+	case d.cfg.SSH.Jump.Configured():
+		d.ok("ssh", "the jump host %s has the pinned key and lets us in", d.cfg.SSH.Jump.Address)
 	default:
-		d.add("storage", "ok", detail, "")
+		d.ok("ssh", "guests are dialled directly; no jump host is configured")
 	}
 }
 
-// sandboxes warns of what others do to our sandboxes and of what is left of
-// crashes. It asks like gc and changes nothing.
-func (d *doctor) sandboxes(ctx context.Context) {
-	const check = "sandboxes"
-	j, err := d.s.janitor(0, nil)
-	if err != nil {
-		d.problem(check, err)
-		return
-	}
-	r, err := j.Look(ctx)
-	if err != nil {
-		d.problem(check, err)
-		return
-	}
-	before := len(d.findings)
-	for _, f := range r.Findings {
-		switch f.Kind {
-		case janitor.KindHA, janitor.KindReplication:
-			d.add(check, "warning", fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), f.Command)
-		case janitor.KindForeignSnap:
-			d.add(check, "warning", fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), "keep other snapshot tools off sandboxes, or delete it there")
-		case janitor.KindUnseen:
-			d.add(check, "warning", f.Subject+": "+f.Evidence, "see why it does not answer")
-		default: // gc's work: counted below by its level
-		}
-	}
-	if n := r.Count(janitor.LevelCollect) + r.Count(janitor.LevelOperator); n > 0 {
-		d.add(check, "warning", fmt.Sprintf("%d things are left of crashed or interrupted work", n), "see savepoint gc --dry-run")
-	}
-	if len(d.findings) == before {
-		d.add(check, "ok", "nothing is left over, and nobody else works on them", "")
-	}
+// perNode are nodes by what is to be said of them, so that it is said once.
+type perNode struct {
+	order []string
+	nodes map[string][]string
 }
 
-func (d *doctor) privileges(ctx context.Context, v proxmox.Version, use proxmox.Use) {
-	missing, err := d.s.cluster.MissingPrivileges(ctx, v, use)
-	if err != nil {
-		d.problem("privileges", err)
-		return
+func (p *perNode) add(node, text string) {
+	if p.nodes == nil {
+		p.nodes = map[string][]string{}
 	}
-	if len(missing) == 0 {
-		d.add("privileges", "ok", "the token may do all that is needed", "")
+	if p.nodes[text] == nil {
+		p.order = append(p.order, text)
 	}
-	for _, m := range missing {
-		d.add("privileges", "problem", fmt.Sprintf("%s is missing on %s, needed for %s", strings.Join(m.AnyOf, " or "), m.Path, m.For),
-			"grant it to the user and to the token (a token with separated privileges has only its own)")
-	}
+	p.nodes[text] = append(p.nodes[text], node)
 }
 
-func (a *app) printFindings(fs []finding) error {
-	usable := !slices.ContainsFunc(fs, func(f finding) bool { return f.Level == "problem" })
-	if a.format != formatText {
-		err := a.printJSON(struct {
-			Usable   bool      `json:"usable"`
-			Findings []finding `json:"findings"`
-		}{usable, fs})
-		if err != nil {
-			return err
-		}
-	} else {
-		printFindingsText(a.out, a.style(a.out), fs, usable)
-	}
-	if !usable {
-		return outcomeError{exitUnusable}
-	}
-	return nil
-}
-
-func printFindingsText(w io.Writer, st style, fs []finding, usable bool) {
-	for _, f := range fs {
-		level := st.green("ok     ")
-		switch f.Level {
-		case "warning":
-			level = st.yellow("warning")
-		case "problem":
-			level = st.red("problem")
-		}
-		fmt.Fprintf(w, "%s  %-10s  %s\n", level, f.Check, f.Detail)
-		if f.Mend != "" {
-			fmt.Fprintf(w, "%21s%s\n", "", f.Mend)
-		}
-	}
-	if usable {
-		fmt.Fprintln(w, "\nthe cluster can be used")
-	} else {
-		fmt.Fprintln(w, "\nthe cluster cannot be used as it is")
+// each calls f for every text with the nodes that it is about.
+func (p *perNode) each(f func(nodes, text string)) {
+	for _, text := range p.order {
+		f(strings.Join(p.nodes[text], ", "), text)
 	}
 }

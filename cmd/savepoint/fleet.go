@@ -23,6 +23,10 @@ func (f fleet) Nodes(ctx context.Context, template string) ([]provision.Node, er
 	if err != nil {
 		return nil, err
 	}
+	return placesOf(sites), nil
+}
+
+func placesOf(sites []proxmox.Site) []provision.Node {
 	out := make([]provision.Node, len(sites))
 	for i, s := range sites {
 		n := provision.Node{
@@ -37,7 +41,7 @@ func (f fleet) Nodes(ctx context.Context, template string) ([]provision.Node, er
 		}
 		out[i] = n
 	}
-	return out, nil
+	return out
 }
 
 // limits are those of the configuration.
@@ -78,71 +82,6 @@ func (s *session) node(ctx context.Context) (string, error) {
 		closed = append(closed, "node "+n.Name+" "+why)
 	}
 	return "", fmt.Errorf("find a node: none can be used: %s: %w", strings.Join(closed, "; "), orchestrator.ErrUnavailable)
-}
-
-// nodes tells of each node what it is as a place for sandboxes. None that is
-// open and has room is a problem. It reports whether the nodes could be asked for.
-func (d *doctor) nodes(ctx context.Context) bool {
-	const check = "nodes"
-	all, err := fleet{d.s.cluster}.Nodes(ctx, d.s.cfg.Sandbox.Template)
-	if err != nil {
-		d.problem(check, err)
-		return false
-	}
-	boxes, err := d.s.journal.Sandboxes(ctx)
-	if err != nil {
-		d.problem(check, err)
-		return false
-	}
-	load, l := provision.Loads(boxes, time.Now()), limits(d.s.cfg.Cluster)
-	usable := false
-	for _, n := range all {
-		need := int64(0)
-		if len(n.Templates) > 0 {
-			need = n.Templates[0].Memory
-		}
-		text := nodeText(n, load[n.Name])
-		switch closed, full := l.Closed(n), l.Full(n, load[n.Name], need); {
-		case !n.Online || n.Unseen != "":
-			mend := "bring it back"
-			if b := load[n.Name].Sandboxes; b > 0 {
-				mend += fmt.Sprintf(": its %d sandboxes are unavailable until then", b)
-			}
-			d.add(check, "warning", n.Name+" "+closed, mend)
-		case closed != "":
-			d.add(check, "ok", text+"; gets no new sandboxes: it "+closed, "")
-		case full != "":
-			d.add(check, "warning", text+"; gets no new sandboxes: it "+full, "destroy sandboxes that are not needed, or give it more")
-		default:
-			usable = true
-			d.add(check, "ok", text, "")
-		}
-	}
-	for _, name := range missing(all, l.Nodes) {
-		d.add(check, "warning", name+" is in cluster.nodes and not in the cluster", "take it out of cluster.nodes")
-	}
-	for _, name := range missing(all, l.Drained) {
-		d.add(check, "warning", name+" is in cluster.drained_nodes and not in the cluster", "take it out of cluster.drained_nodes, or mend its name")
-	}
-	if !usable {
-		d.add(check, "problem", "no node can take a new sandbox", "see the nodes above")
-	}
-	return true
-}
-
-// missing lists the names that no node has.
-func missing(all []provision.Node, names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.ContainsFunc(all, func(n provision.Node) bool { return n.Name == name })
-	})
-}
-
-func nodeText(n provision.Node, has provision.Load) string {
-	memory := "its free memory cannot be seen without Sys.Audit on /nodes/" + n.Name
-	if n.Memory > 0 {
-		memory = fmt.Sprintf("%d of %d MiB of memory free", n.Free>>20, n.Memory>>20)
-	}
-	return fmt.Sprintf("%s: %s, sandboxes: %d", n.Name, memory, has.Sandboxes)
 }
 
 // askCluster bounds the question of lists that can do without its answer.

@@ -97,7 +97,7 @@ func (s *session) janitor(lockAge time.Duration, observe func(janitor.Finding)) 
 	first, last := orchestrator.VMID(s.cfg.Cluster.VMIDFirst), orchestrator.VMID(s.cfg.Cluster.VMIDLast)
 	return janitor.New(janitor.Config{
 		Cluster:   surveyor{c: s.cluster, first: first, last: last},
-		Snapshots: s.cluster.Snapshots(), Hypervisor: s.cluster.VMs(), Registry: s.registry(),
+		Snapshots: everySnapshot{s.cluster.Snapshots(), s}, Hypervisor: s.cluster.VMs(), Registry: s.registry(),
 		Ledger: janitor.Journal(s.journal), Notes: notes{file, cleaner(s.secrets)}, Remove: s.prov.Destroy, Collect: s.engine.Collect,
 		Instance: s.cluster.Instance(), First: first, Last: last, Keep: []orchestrator.SnapshotName{provision.Pristine},
 		LockAge: lockAge, Now: time.Now, Observe: observe,

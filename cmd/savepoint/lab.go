@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,45 +22,70 @@ func newLab(a *app) *cobra.Command {
 		Long: "The lab is a Proxmox-VE-compatible API server on loopback that drives real QEMU\n" +
 			"guests, for those who have no cluster at hand. It runs in the background until\n" +
 			"savepoint lab down. While it runs, every other command uses it unless a\n" +
-			"configuration says otherwise.",
+			"configuration says otherwise.\n\n" +
+			"It has one node or several. With --network evpn they are network namespaces with\n" +
+			"BGP EVPN between them, and each tenant has a sealed zone; with --storage zfs the\n" +
+			"disks are on a ZFS pool. Both need root and a few Debian packages; without them the\n" +
+			"lab works all the same, but shows nothing about isolation or ZFS.",
 	}
 	c.AddCommand(newLabUp(a), newLabDown(a), newLabStatus(a), newLabServe(a))
 	return c
 }
 
-// labFlags are the choices that lab up hands to lab serve.
+// labFlags are the choices that lab up hands to lab serve. Empty ones are what the
+// lab was made as, and the usual of a new one.
 type labFlags struct {
 	nodes   int
 	network string
 	storage string
 	version string
+	faults  string // file
 }
 
 func (f *labFlags) add(c *cobra.Command) {
-	c.Flags().IntVar(&f.nodes, "nodes", 1, "number of nodes")
-	c.Flags().StringVar(&f.network, "network", "user", "how the guests are connected: user (no root needed; sealed)")
-	c.Flags().StringVar(&f.storage, "storage", "qcow2", "what the disks are: qcow2")
-	c.Flags().StringVar(&f.version, "pve", "9", "which Proxmox VE the API behaves like: 8 or 9")
+	c.Flags().IntVar(&f.nodes, "nodes", 0, "number of nodes (default 1, or as many as it had)")
+	c.Flags().StringVar(&f.network, "network", "", "how the guests are connected: user (no root needed; no two of them are) or evpn (zones; root) (default user, or what it had)")
+	c.Flags().StringVar(&f.storage, "storage", "", "what the disks are: qcow2, or zfs (root) (default qcow2, or what it had)")
+	c.Flags().StringVar(&f.version, "pve", "", "which Proxmox VE the API behaves like: 8 or 9 (default 9, or what it had)")
+	c.Flags().StringVar(&f.faults, "faults", "", "a file of what goes wrong on purpose, see below")
 }
 
-func (f *labFlags) check() error {
-	switch {
-	case f.nodes != 1:
-		return usagef("--nodes %d: this lab has exactly one node", f.nodes)
-	case f.network != "user":
-		return usagef("--network %s: this lab connects guests by user-mode networks only; use --network user", f.network)
-	case f.storage != "qcow2":
-		return usagef("--storage %s: this lab keeps disks as qcow2 only; use --storage qcow2", f.storage)
-	case f.version != "8" && f.version != "9":
-		return usagef("--pve %s: must be 8 or 9", f.version)
+// options checks the choices for a lab in dir and gives them the lab's form.
+func (f *labFlags) options(dir string) (lab.Options, error) {
+	o, err := lab.Options{Dir: dir, Version: f.version, Nodes: f.nodes, Network: f.network, Storage: f.storage}.Complete()
+	if err == nil {
+		err = o.Check()
 	}
-	return nil
+	if err == nil {
+		o.Faults, err = f.readFaults()
+	}
+	if err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
 }
 
-func (f *labFlags) args() []string {
-	return []string{
-		"--nodes", fmt.Sprint(f.nodes), "--network", f.network, "--storage", f.storage, "--pve", f.version,
+func (f *labFlags) readFaults() (lab.Faults, error) {
+	if f.faults == "" {
+		return lab.Faults{}, nil
 	}
+	file, err := filepath.Abs(f.faults)
+	if err != nil {
+		return lab.Faults{}, err
+	}
+	return lab.ReadFaults(file)
+}
+
+// serveArgs are lab serve's for a lab with these options.
+func serveArgs(o lab.Options, state string) []string {
+	args := []string{
+		"lab", "serve", "--state-dir", state,
+		"--nodes", strconv.Itoa(o.Nodes), "--network", o.Network, "--storage", o.Storage, "--pve", o.Version,
+	}
+	if o.Faults.File != "" {
+		args = append(args, "--faults", o.Faults.File)
+	}
+	return args
 }
 
 func newLabUp(a *app) *cobra.Command {
@@ -67,16 +93,12 @@ func newLabUp(a *app) *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "up", Short: "Start the lab, or find it running", Args: cobra.NoArgs,
+		Long: "Starts the lab in the background, or finds it running. What was there before comes\n" +
+			"back, guests of a killed lab included.\n\n" + lab.FaultsHelp,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
 			ctx, cancel := withTimeout(c.Context(), timeout)
 			defer cancel()
 			st, started, err := a.labUp(ctx, f, newProgress(a.err, nil))
-			if err == nil && !started {
-				err = sameVersion(c, f.version, st)
-			}
 			if err != nil {
 				return err
 			}
@@ -88,6 +110,13 @@ func newLabUp(a *app) *cobra.Command {
 				verb = "is up"
 			}
 			fmt.Fprintf(a.out, "the lab %s: Proxmox VE %s API at %s, accelerator %s\n", verb, st.PVEVersion, st.APIURL, st.Accelerator)
+			fmt.Fprintf(a.out, "%s; network %s, storage %s\n", plural(len(st.Nodes), "node", "nodes"), st.Network, st.Storage)
+			if !st.Isolation {
+				fmt.Fprintf(a.out, "isolation is not provided: %s\n", st.IsolationReason)
+			}
+			if st.Faults != "" {
+				fmt.Fprintf(a.out, "things go wrong on purpose, as %s says\n", st.Faults)
+			}
 			fmt.Fprintf(a.out, "state in %s; end it with savepoint lab down\n", st.StateDir)
 			return nil
 		},
@@ -97,10 +126,21 @@ func newLabUp(a *app) *cobra.Command {
 	return c
 }
 
-// labUp starts the lab as a process of its own.
+// labUp starts the lab as a process of its own, or finds one that runs and is what
+// is asked for.
 func (a *app) labUp(ctx context.Context, f labFlags, p *progress) (lab.Status, bool, error) {
 	defer p.stop()
 	state, err := a.state()
+	if err != nil {
+		return lab.Status{}, false, err
+	}
+	if st, err := lab.Read(labDir(state)); err != nil || st.Running {
+		if err == nil {
+			err = f.same(st)
+		}
+		return st, false, err
+	}
+	o, err := f.options(labDir(state))
 	if err != nil {
 		return lab.Status{}, false, err
 	}
@@ -109,16 +149,43 @@ func (a *app) labUp(ctx context.Context, f labFlags, p *progress) (lab.Status, b
 		return lab.Status{}, false, fmt.Errorf("start the lab: find our own program: %w", err)
 	}
 	p.say("starting the lab")
-	args := append([]string{"lab", "serve", "--state-dir", state}, f.args()...)
-	return lab.Up(ctx, labDir(state), exe, args, func(step string) { p.say("%s", step) })
+	return lab.Up(ctx, labDir(state), exe, serveArgs(o, state), func(step string) { p.say("%s", step) })
 }
 
-// sameVersion refuses a running lab of another version than the one asked for.
-func sameVersion(c *cobra.Command, asked string, st lab.Status) error {
-	if major, _, _ := strings.Cut(st.PVEVersion, "."); c.Flags().Changed("pve") && major != asked {
-		return usagef("lab up --pve %s: the lab runs already, as version %s; end it first with savepoint lab down", asked, st.PVEVersion)
+// same refuses a running lab that differs from what was asked for in so many words.
+func (f *labFlags) same(st lab.Status) error {
+	major, _, _ := strings.Cut(st.PVEVersion, ".")
+	var differ []string
+	nodes := ""
+	if f.nodes != 0 {
+		nodes = strconv.Itoa(f.nodes)
 	}
-	return nil
+	for _, o := range []struct{ name, asked, runs string }{
+		{"nodes", nodes, strconv.Itoa(len(st.Nodes))},
+		{"network", f.network, st.Network},
+		{"storage", f.storage, st.Storage},
+		{"pve", f.version, major},
+	} {
+		if o.asked != "" && o.asked != o.runs {
+			differ = append(differ, fmt.Sprintf("--%s %s, and it has %s", o.name, o.asked, o.runs))
+		}
+	}
+	if faults, err := f.readFaults(); err != nil {
+		return usageError{err}
+	} else if f.faults != "" && faults.Digest != st.FaultsDigest {
+		differ = append(differ, fmt.Sprintf("--faults %s, and it has %s", f.faults, orNone(st.Faults)))
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return usagef("lab up: the lab runs already, and is not the one that is asked for: %s; end it first with savepoint lab down", strings.Join(differ, "; "))
+}
+
+func orNone(faults string) string {
+	if faults == "" {
+		return "no faults"
+	}
+	return "those that " + faults + " held when it started"
 }
 
 func labDir(state string) string { return filepath.Join(state, "lab") }
@@ -146,7 +213,7 @@ func newLabDown(a *app) *cobra.Command {
 				return err
 			}
 			if purge {
-				if err := lab.Purge(labDir(state)); err != nil {
+				if err := lab.Purge(ctx, labDir(state)); err != nil {
 					return err
 				}
 			}
@@ -196,18 +263,43 @@ func newLabStatus(a *app) *cobra.Command {
 				return nil
 			}
 			fmt.Fprintf(a.out, "running, pid %d\n", st.PID)
-			return table(a.out, "", [][]string{
-				{"api", st.APIURL},
-				{"certificate authority", st.CAFile},
-				{"version", st.PVEVersion},
-				{"nodes", fmt.Sprint(len(st.Nodes))},
-				{"network, storage", st.Network + ", " + st.Storage},
-				{"accelerator", st.Accelerator + ": " + oneLine(st.AcceleratorReason, 120)},
-				{"configuration", st.Config},
-				{"state", st.StateDir},
-			})
+			return table(a.out, "", labRows(st))
 		},
 	}
+}
+
+// labRows tell where a running lab is and what it has.
+func labRows(st lab.Status) [][]string {
+	isolation := "guests are in zones that are kept apart"
+	if !st.Isolation {
+		isolation = "not provided: " + st.IsolationReason
+	}
+	rows := [][]string{
+		{"api", st.APIURL},
+		{"certificate authority", st.CAFile},
+		{"version", st.PVEVersion},
+		{"network, storage", st.Network + ", " + st.Storage},
+		{"isolation", isolation},
+		{"accelerator", st.Accelerator + ": " + oneLine(st.AcceleratorReason, 120)},
+		{"jump host", st.JumpAddress},
+	}
+	for _, n := range st.Nodes {
+		parts := []string{"offline"}
+		if n.Online {
+			parts[0] = "online"
+		}
+		if n.Address != "" {
+			parts = append(parts, n.Address)
+		}
+		if n.SSH != "" {
+			parts = append(parts, "ssh at "+n.SSH)
+		}
+		rows = append(rows, []string{"node " + n.Name, strings.Join(parts, ", ")})
+	}
+	if st.Faults != "" {
+		rows = append(rows, []string{"faults", st.Faults})
+	}
+	return append(rows, []string{"configuration", st.Config}, []string{"state", st.StateDir})
 }
 
 // newLabServe is the background process itself.
@@ -216,20 +308,19 @@ func newLabServe(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Run the lab in the foreground", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
 			state, err := a.state()
 			if err != nil {
 				return err
 			}
-			cache, err := guest.CacheDir()
+			o, err := f.options(labDir(state))
 			if err != nil {
 				return err
 			}
-			return lab.Serve(c.Context(), lab.Options{
-				Dir: labDir(state), Cache: cache, Version: f.version, Log: a.logger(a.err), Report: reportPipe(),
-			})
+			if o.Cache, err = guest.CacheDir(); err != nil {
+				return err
+			}
+			o.Log, o.Report = a.logger(a.err), reportPipe()
+			return lab.Serve(c.Context(), o)
 		},
 	}
 	f.add(c)

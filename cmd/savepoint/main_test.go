@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,12 +30,14 @@ func TestMain(m *testing.M) {
 // cluster with simulated guests. A story can disturb the cluster:
 //
 //	template [STORAGE]     build the template
+//	image NAME [THING...]  serve a guest's image that lacks these things: IMAGE_URL, IMAGE_SHA256
+//	half-template VMID     make a VM that says it is a template of ours in the making
 //	lock VMID [NAME]       hold a config lock, as another administrator would; no name frees it
 //	hostkey VMID           change the guest's SSH host key
 //	never-boots VMID       let the guest hang in its next boot
 //	down                   stop the API
 //	node NAME on|off       a node loses its power, or has it again; scripts called nodes_*
-//	                       have three nodes, and a storage "shared" of the first two
+//	                       and doctor_cluster have three nodes, and a storage "shared" of the first two
 //	hex BYTES              compare the last stdout
 //	let NAME               set a variable to the last stdout
 //	disown VMID            take our tags off the VM, as another administrator could; own undoes it
@@ -62,11 +65,18 @@ func TestStories(t *testing.T) {
 				return err
 			}
 			nodes, storages := []string{"pve1"}, []pve.Storage{{ID: "local"}, {ID: "raw", Format: "raw"}}
-			if strings.HasPrefix(filepath.Base(e.WorkDir), "script-nodes_") {
+			if name := filepath.Base(e.WorkDir); strings.HasPrefix(name, "script-nodes_") || name == "script-doctor_cluster" {
 				nodes = []string{"pve1", "pve2", "pve3"}
 				storages = append(storages, pve.Storage{ID: "shared", Shared: true, Nodes: nodes[:2]})
 			}
-			c, err := startCluster(dir, nodes, storages...)
+			release := ""
+			if name := filepath.Base(e.WorkDir); strings.HasPrefix(name, "script-network_") {
+				nodes = []string{"pve1", "pve2", "pve3"}
+				if strings.HasSuffix(name, "_8") {
+					release = "8.4"
+				}
+			}
+			c, err := startClusterOf(dir, release, nodes, storages...)
 			if err != nil {
 				return err
 			}
@@ -80,7 +90,7 @@ func TestStories(t *testing.T) {
 			e.Setenv("HOME", dir)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+		Cmds: with(with(doctorCommands, networkCommands), map[string]func(*testscript.TestScript, bool, []string){
 			"template": func(ts *testscript.TestScript, neg bool, args []string) {
 				storage := "local"
 				if len(args) > 0 {
@@ -89,6 +99,14 @@ func TestStories(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				ts.Check(of(ts).buildTemplate(ctx, ts.MkAbs("."), storage))
+			},
+			"image": func(ts *testscript.TestScript, neg bool, args []string) {
+				address, digest := of(ts).serveImage(args[0], args[1:])
+				ts.Setenv("IMAGE_URL", address)
+				ts.Setenv("IMAGE_SHA256", digest)
+			},
+			"half-template": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(of(ts).halfTemplate(number(ts, args)))
 			},
 			"lock": func(ts *testscript.TestScript, neg bool, args []string) {
 				name := ""
@@ -152,8 +170,15 @@ func TestStories(t *testing.T) {
 			"interrupt":     interrupt,
 			"crash":         crash,
 			"down":          func(ts *testscript.TestScript, neg bool, args []string) { of(ts).api.Close() },
-		},
+		}),
 	})
+}
+
+// with joins two tables of commands.
+func with(a, b map[string]func(*testscript.TestScript, bool, []string)) map[string]func(*testscript.TestScript, bool, []string) {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
 }
 
 type clusterKey struct{}
@@ -183,6 +208,12 @@ func crash(ts *testscript.TestScript, _ bool, args []string) {
 // signalRunning runs a command, waits until the journal says that its
 // transaction is running, signals it, and wants that exit code.
 func signalRunning(ts *testscript.TestScript, args []string, sig os.Signal, code int) {
+	signalWhen(ts, args, sig, code, running)
+}
+
+// signalWhen runs a command, signals it when what the journal's file says is
+// what is awaited, and wants that exit code.
+func signalWhen(ts *testscript.TestScript, args []string, sig os.Signal, code int, ready func(file string) bool) {
 	unread := args[0] == "-unread"
 	if unread {
 		args = args[1:]
@@ -234,7 +265,7 @@ func signalRunning(ts *testscript.TestScript, args []string, sig os.Signal, code
 			<-ended
 			ts.Fatalf("it did not end; signalled: %v\n%s", sent, ts.ReadFile("err"))
 		case <-tick.C:
-			if !sent && running(file) {
+			if !sent && ready(file) {
 				sent = true
 				ts.Check(cmd.Process.Signal(sig))
 			}

@@ -20,6 +20,7 @@ func newRecover(a *app) *cobra.Command {
 		Long: "Settles every open transaction by its last durable record, removes sandboxes whose\n" +
 			"creation or removal was interrupted, and deletes snapshots that finished\n" +
 			"transactions left. A transaction of tx begin that still has time is left alone.\n" +
+			"The cluster's lock that a killed network apply left is given back.\n" +
 			"Every command that changes something settles and removes first, but it takes up\n" +
 			"no stuck transaction again; recover does. Exit code 5: a transaction is stuck, or a\n" +
 			"snapshot cannot be deleted before an operator takes a dead task's lock away.",
@@ -43,10 +44,11 @@ func newRecover(a *app) *cobra.Command {
 			if terr == nil || ofOneSandbox(terr) {
 				_, cerr = s.engine.Collect(ctx)
 			}
+			nerr := s.freeNetworks(ctx)
 			p.stop()
 			open, werr := orchestrator.List(ctx, s.journal, orchestrator.Filter{Open: true, States: []orchestrator.State{orchestrator.StateOpen}})
 			alone, _ := parted(open, time.Now())
-			return a.printRecovered(removed, outcomes, alone, errors.Join(berr, terr, cerr, werr))
+			return a.printRecovered(removed, outcomes, alone, errors.Join(berr, terr, cerr, nerr, werr))
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be settled")

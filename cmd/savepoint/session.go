@@ -32,6 +32,8 @@ type session struct {
 	prov    *provision.Provisioner
 	keys    []string // authorized_keys lines of our identity
 	secrets []*regexp.Regexp
+	// workspaces is nil where sandboxes have no workspace volume.
+	workspaces *workspaces
 
 	onStep  func(provision.Step)
 	onEvent func(orchestrator.Event)
@@ -74,6 +76,9 @@ func (a *app) openWith(ctx context.Context, cfg configs.Config) (*session, error
 		return nil, err
 	}
 	if err := s.openCluster(); err != nil {
+		return nil, err
+	}
+	if err := s.openWorkspaces(); err != nil {
 		return nil, err
 	}
 	return s, s.build()
@@ -148,12 +153,16 @@ func (s *session) build() error {
 		return err
 	}
 	snaps, vms := s.cluster.Snapshots(), s.cluster.VMs()
+	boundaries := map[orchestrator.Boundary]orchestrator.Snapshotter{
+		orchestrator.BoundaryDisk: snaps, orchestrator.BoundaryMachine: snaps,
+	}
+	var volumes provision.Workspaces
+	if s.workspaces != nil {
+		volumes, boundaries[orchestrator.BoundaryWorkspace] = s.workspaces, s.workspaces
+	}
 	s.engine, err = orchestrator.New(orchestrator.Config{
-		Journal: s.journal, Decider: rules,
-		Snapshotters: map[orchestrator.Boundary]orchestrator.Snapshotter{
-			orchestrator.BoundaryDisk: snaps, orchestrator.BoundaryMachine: snaps,
-		},
-		Hypervisor: vms, Executor: s.ssh, Guest: s.ssh, Tasks: s.cluster.Tasks(),
+		Journal: s.journal, Decider: rules, Snapshotters: boundaries,
+		Hypervisor: vms, Executor: s.ssh, Guest: s.ssh, Tasks: s.cluster.Tasks(), Prover: isolation{s},
 		Observer:     func(e orchestrator.Event) { s.onEvent(e) },
 		RootBoundary: orchestrator.Boundary(s.cfg.Sandbox.RootBoundary),
 		OutputLimit:  int64(s.cfg.Run.OutputLimit),
@@ -170,6 +179,7 @@ func (s *session) build() error {
 	}
 	s.prov = provision.New(provision.Config{
 		Registry: s.registry(), Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
+		Networks: isolation{s}, Prover: isolation{s}, Workspaces: volumes,
 		Fleet: fleet{s.cluster}, Template: s.cfg.Sandbox.Template, Limits: limits(s.cfg.Cluster),
 		FirstVMID: orchestrator.VMID(s.cfg.Cluster.VMIDFirst), LastVMID: orchestrator.VMID(s.cfg.Cluster.VMIDLast),
 		Rest: s.cfg.Cluster.VMIDRest, Subnet: s.cfg.Sandbox.Subnet, Gateway: s.cfg.Sandbox.Gateway,

@@ -65,6 +65,10 @@ func (s surveyor) Working(ctx context.Context, vm orchestrator.VMRef, lock strin
 	return s.c.Working(ctx, vm, lock)
 }
 
+func (s surveyor) RemoveBuilding(ctx context.Context, vm orchestrator.VMRef, started orchestrator.Started) error {
+	return s.c.RemoveBuilding(ctx, vm, started)
+}
+
 func (s surveyor) DeleteVolume(ctx context.Context, vm orchestrator.VMRef, sandbox orchestrator.SandboxID, volume string, started orchestrator.Started) error {
 	return s.c.DeleteSavedMemory(ctx, vm, sandbox, volume, started)
 }

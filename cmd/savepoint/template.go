@@ -11,7 +11,6 @@ import (
 
 	"savepoint/orchestrator"
 	"savepoint/proxmox"
-	"savepoint/testbed/guest"
 )
 
 func newTemplate(a *app) *cobra.Command {
@@ -23,10 +22,18 @@ func newTemplate(a *app) *cobra.Command {
 func newTemplateBuild(a *app) *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
-		Use: "build", Short: "Build the guest image and make it a template on the cluster",
-		Long: "Builds the guest image from Debian packages on this machine (once: it is cached by\n" +
-			"its recipe), uploads it to the cluster and makes it the configured template. It is\n" +
-			"safe to repeat.",
+		Use: "build", Short: "Make the template that sandboxes are cloned from",
+		Long: "Makes the configured template on each node that sandboxes can be placed on, or on\n" +
+			"one of them where its storage is shared.\n\n" +
+			"With template.image, the URL of a stock Debian cloud image or a volume that is on\n" +
+			"a storage already, the image is imported and started on template.bridge with a\n" +
+			"static address; over SSH it gets the guest agent, the agent's account and the\n" +
+			"workspace volume, is checked and loses its identity again. Without it the guest\n" +
+			"image is built on this machine from Debian packages (once: it is cached by its\n" +
+			"recipe) and uploaded; it is complete and is not started.\n\n" +
+			"It is safe to repeat: a template of the same recipe is found, what an interrupted\n" +
+			"build left is removed. A template of an older recipe stays for as long as a\n" +
+			"sandbox is made from it.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := withTimeout(c.Context(), timeout)
@@ -37,33 +44,16 @@ func newTemplateBuild(a *app) *cobra.Command {
 			}
 			p := newProgress(a.err, s.secrets)
 			defer p.stop()
-			t, err := s.buildTemplate(ctx, func(step string) { p.say("%s", step) })
+			built, err := s.buildTemplates(ctx, func(step string) { p.say("%s", step) })
 			p.stop()
 			if err != nil {
 				return err
 			}
-			return a.printTemplates([]proxmox.Template{t})
+			return s.printTemplates(ctx, built)
 		},
 	}
 	addTimeout(c, &timeout)
 	return c
-}
-
-// buildTemplate makes the image and the template, or finds them made.
-func (s *session) buildTemplate(ctx context.Context, say func(string)) (proxmox.Template, error) {
-	cache, err := guest.CacheDir()
-	if err != nil {
-		return proxmox.Template{}, err
-	}
-	img, err := guest.Build(ctx, guest.Options{CacheDir: cache, Progress: say})
-	if err != nil {
-		return proxmox.Template{}, err
-	}
-	spec, err := s.templateSpec(ctx, img, say)
-	if err != nil {
-		return proxmox.Template{}, err
-	}
-	return s.cluster.BuildTemplate(ctx, spec)
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -78,70 +68,84 @@ func newTemplateList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printTemplates(all)
+			return s.printTemplates(c.Context(), all)
 		},
 	}
 }
 
 // templateView is the printed form of a template.
 type templateView struct {
-	Name string `json:"name"`
-	Node string `json:"node"`
-	VMID int    `json:"vmid"`
+	Name   string `json:"name"`
+	Node   string `json:"node"`
+	VMID   int    `json:"vmid"`
+	Recipe string `json:"recipe"` // "" for one that is not ours
+	State  string `json:"state"`  // ready, building: what an interrupted build left
+	// Created is when its VM was made.
+	Created   time.Time `json:"created,omitzero"`
+	Sandboxes int       `json:"sandboxes"` // made from it, and not destroyed
 }
 
-func (a *app) printTemplates(all []proxmox.Template) error {
+func (s *session) printTemplates(ctx context.Context, all []proxmox.Template) error {
+	uses, err := s.templateUses(ctx)
+	if err != nil {
+		return err
+	}
 	views := make([]templateView, len(all))
 	for i, t := range all {
-		views[i] = templateView{Name: t.Name, Node: t.VM.Node, VMID: int(t.VM.ID)}
+		v := templateView{Name: t.Name, Node: t.VM.Node, VMID: int(t.VM.ID), Recipe: t.Recipe, State: "ready", Created: t.Created, Sandboxes: uses[t.VM]}
+		if !t.Ready {
+			v.State = "building"
+		}
+		views[i] = v
 	}
-	return printList(a, views, func(w io.Writer) error {
+	return printList(s.app, views, func(w io.Writer) error {
 		if len(views) == 0 {
-			fmt.Fprintln(a.err, "no templates; build one with savepoint template build")
+			fmt.Fprintln(s.app.err, "no templates; build one with savepoint template build")
 			return nil
 		}
 		rows := make([][]string, len(views))
 		for i, v := range views {
-			rows[i] = []string{v.Name, v.Node, strconv.Itoa(v.VMID)}
+			rows[i] = []string{v.Name, v.State, strconv.Itoa(v.VMID), v.Node, shortRecipe(v.Recipe), ageOf(v.Created, time.Now()), strconv.Itoa(v.Sandboxes)}
 		}
-		return table(w, "NAME\tNODE\tVM", rows)
+		return table(w, "NAME\tSTATE\tVM\tNODE\tRECIPE\tAGE\tSANDBOXES", rows)
 	})
 }
 
-// Memory and cores of the template: enough for builds of ordinary projects,
-// small enough for several guests on a laptop.
-const (
-	templateMemoryMiB = 512
-	templateCores     = 1
-)
-
-// templateSpec says how the image becomes the configured template.
-func (s *session) templateSpec(ctx context.Context, img guest.Image, say func(string)) (proxmox.TemplateSpec, error) {
-	if s.cfg.Cluster.Storage == "" {
-		return proxmox.TemplateSpec{}, usagef("build template: say where its disk shall be: set cluster.storage")
-	}
-	node, err := s.node(ctx)
+// templateUses counts the living sandboxes of each template.
+func (s *session) templateUses(ctx context.Context) (map[orchestrator.VMRef]int, error) {
+	boxes, err := s.journal.Sandboxes(ctx)
 	if err != nil {
-		return proxmox.TemplateSpec{}, err
+		return nil, err
 	}
-	id, err := s.journal.ReserveVMID(ctx, orchestrator.VMID(s.cfg.Cluster.VMIDFirst), orchestrator.VMID(s.cfg.Cluster.VMIDLast),
-		s.cfg.Cluster.VMIDRest, templateOwner)
-	if err != nil {
-		return proxmox.TemplateSpec{}, err
+	uses := map[orchestrator.VMRef]int{}
+	for _, sb := range boxes {
+		if sb.State != orchestrator.SandboxDestroyed {
+			uses[sb.Template]++
+		}
 	}
-	return proxmox.TemplateSpec{
-		Name: s.cfg.Sandbox.Template, ImagePath: img.Path, Node: node, VMID: id, Storage: s.cfg.Cluster.Storage,
-		MemoryMiB: templateMemoryMiB, Cores: templateCores, Bridge: s.cfg.Sandbox.Bridge,
-		Description: "Debian guest of savepoint, recipe " + img.Hash,
-		Progress: func(stage string, done, total int64) {
-			if total > 0 {
-				say(fmt.Sprintf("%s the image: %d %%", stage, 100*done/total))
-				return
-			}
-			say(stage + " the template")
-		},
-	}, nil
+	return uses, nil
 }
 
-// templateOwner stands for the template in the list of reserved VM ids.
-const templateOwner orchestrator.SandboxID = "template"
+// shortRecipe is enough of a recipe's name to tell two apart.
+func shortRecipe(recipe string) string {
+	if recipe == "" {
+		return "not ours"
+	}
+	return recipe[:min(12, len(recipe))]
+}
+
+// ageOf is how old something is, in its largest unit.
+func ageOf(since, now time.Time) string {
+	d := now.Sub(since)
+	switch {
+	case since.IsZero():
+		return "-"
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+}

@@ -63,7 +63,10 @@ func messy(t *testing.T) *world {
 
 	w.vm(9010, VM{Instance: "other", Sandbox: "sb-theirs", Running: true})
 	w.vm(9011, VM{Running: true})
+	w.vm(9006, VM{Ours: true, Template: true, Building: true, Instance: instance, Running: true})
+
 	w.vm(9012, VM{Ours: true, Template: true, Instance: instance})
+	w.vm(9014, VM{Template: true, Instance: "other"})
 	w.vm(9013, VM{Ours: true, Sandbox: box.ID, Instance: instance}) // somebody's copy of it
 	w.vm(300, VM{Ours: true, Sandbox: gone.ID, Instance: instance}) // restored from a backup
 	return w
@@ -80,6 +83,7 @@ var messyFindings = []string{
 	"collect orphan-vm vm 9003 on pve1",
 	"collect orphan-vm vm 9004 on pve1",
 	"collect half-made-clone vm 9005 on pve1",
+	"collect half-made-template vm 9006 on pve1",
 }
 
 var messyLeft = []string{
@@ -113,7 +117,7 @@ func (w *world) checkMessy(t *testing.T) {
 			t.Errorf("%s was stopped", r)
 		}
 	}
-	if slices.Sort(vms); !slices.Equal(vms, []int{300, 9000, 9010, 9011, 9012, 9013}) {
+	if slices.Sort(vms); !slices.Equal(vms, []int{300, 9000, 9010, 9011, 9012, 9013, 9014}) {
 		t.Errorf("vms left: %v", vms)
 	}
 	if len(w.volumes) != 3 {

@@ -10,6 +10,7 @@
 //	unfinished-sandbox   its creation or removal was interrupted: removed
 //	half-made-clone      our mark, clone call not finished, not in the registry: removed
 //	orphan-vm            our tags and mark, not in the registry: removed
+//	half-made-template   our tags and mark, its build did not come to its end: removed
 //	half-made-snapshot   left in state prepare or delete: deleted by force
 //	orphan-snapshot      its transaction is settled or unknown: deleted
 //	spent-snapshot       its transaction is finished: the engine's collector deletes it

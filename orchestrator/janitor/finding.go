@@ -16,6 +16,7 @@ const (
 	KindUnfinished   Kind = "unfinished-sandbox"
 	KindHalfClone    Kind = "half-made-clone"
 	KindOrphanVM     Kind = "orphan-vm"
+	KindHalfTemplate Kind = "half-made-template"
 	KindHalfSnapshot Kind = "half-made-snapshot"
 	KindOrphanSnap   Kind = "orphan-snapshot"
 	KindSpent        Kind = "spent-snapshot"

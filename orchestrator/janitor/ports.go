@@ -18,6 +18,7 @@ type VM struct {
 	Template bool
 	Ours     bool // tags and description say that it belongs to this instance
 	HalfMade bool // its clone call did not come to its end
+	Building bool // a template of ours whose build did not come to its end
 	Sandbox  orchestrator.SandboxID
 	Instance string // who made it, as its description says; "" for a stranger's
 	Saved    string // the volume that a suspended VM resumes from
@@ -60,6 +61,9 @@ type Cluster interface {
 	// DeleteVolume removes a volume of saved memory after it has checked that
 	// the VM is the sandbox's and that nothing refers to the volume.
 	DeleteVolume(ctx context.Context, vm orchestrator.VMRef, sandbox orchestrator.SandboxID, volume string, started orchestrator.Started) error
+	// RemoveBuilding removes what a build of a template left, after it has
+	// checked that the VM still says so; a missing one is no error.
+	RemoveBuilding(ctx context.Context, vm orchestrator.VMRef, started orchestrator.Started) error
 }
 
 // Registry is the durable list of sandboxes.

@@ -40,6 +40,7 @@ type place struct {
 
 const (
 	ownVM, strayVM, theirVM, plainVM = 9000, 9050, 9060, 9061
+	halfVM, templateVM               = 9070, 9071
 	sandboxID                        = orchestrator.SandboxID("01jsandbox")
 	unknownTx                        = "01jx0000000000000000000001"
 	lostTx                           = "01jx0000000000000000000002"
@@ -97,6 +98,8 @@ func newPlace(t *testing.T) *place {
 	p.vm(ownVM, "lab", string(sandboxID))
 	p.vm(theirVM, "other", "01jtheirs")
 	p.vm(plainVM, "", "")
+	p.template(templateVM, "ready")
+	p.call("POST", fmt.Sprintf("/nodes/pve1/qemu/%d/template", templateVM), nil)
 	p.snapshot(ownVM, "before-upgrade", "mine", false)
 	p.snapshot(theirVM, "sp-"+unknownTx, "savepoint transaction "+unknownTx+" of sandbox 01jtheirs", false)
 	return p
@@ -152,6 +155,16 @@ func (p *place) vm(id int, instance, sandbox string) {
 	p.call("POST", fmt.Sprintf("/nodes/pve1/qemu/%d/status/start", id), nil)
 }
 
+// template makes a VM with the mark of a template of ours in that state.
+func (p *place) template(id int, state string) {
+	p.t.Helper()
+	p.call("POST", "/nodes/pve1/qemu", url.Values{
+		"vmid": {fmt.Sprint(id)}, "pool": {"savepoint"}, "scsi0": {"local:1"}, "memory": {"64"},
+		"tags":        {"savepoint;savepoint-lab;savepoint-template"},
+		"description": {"savepoint/1 instance=lab template=" + strings.Repeat("0a", 16) + " state=" + state + "\nfor people"},
+	})
+}
+
 func (p *place) snapshot(id int, name, description string, memory bool) {
 	p.t.Helper()
 	form := url.Values{"snapname": {name}, "description": {description}}
@@ -165,6 +178,8 @@ func (p *place) snapshot(id int, name, description string, memory bool) {
 func (p *place) spoil() {
 	p.t.Helper()
 	p.vm(strayVM, "lab", "01jstray")
+	p.template(halfVM, "building")
+	p.call("POST", fmt.Sprintf("/nodes/pve1/qemu/%d/status/start", halfVM), nil)
 	describe := func(tx string) string { return "savepoint transaction " + tx + " of sandbox " + string(sandboxID) }
 	p.snapshot(ownVM, "sp-"+unknownTx, describe(unknownTx), true)
 	remove := p.server.Faults.AddTask(pve.TaskFault{Type: "qmsnapshot", Step: "allocated", Nth: 1, Action: task.Action{Kill: true}})
@@ -202,11 +217,11 @@ func (p *place) check(strangers string) {
 	var ids []int
 	for _, v := range vms {
 		ids = append(ids, int(v.VM.ID))
-		if !v.Running {
+		if !v.Running && !v.Template {
 			p.t.Errorf("%s does not run", v.VM)
 		}
 	}
-	if !slices.Equal(ids, []int{ownVM, theirVM, plainVM}) {
+	if !slices.Equal(ids, []int{ownVM, theirVM, plainVM, templateVM}) {
 		p.t.Errorf("vms left: %v", ids)
 	}
 	list, err := p.cluster.Snapshots().List(p.t.Context(), orchestrator.VMRef{Node: "pve1", ID: ownVM})
@@ -266,7 +281,7 @@ func TestCluster(t *testing.T) {
 			arm()
 			_, _ = p.janitor.Clean(t.Context())
 			p.server.Faults.Clear()
-			for _, id := range []int{ownVM, strayVM} {
+			for _, id := range []int{ownVM, strayVM, halfVM} {
 				_ = p.server.SetLock(id, "") // the operator, as told; the stray may be gone
 			}
 			for range 2 { // a worker that was killed can leave something half-made for the next

@@ -18,7 +18,9 @@ func (l *look) strays(ctx context.Context) error {
 		switch {
 		case v.Ours && v.Sandbox != "" && !v.Template:
 			err = l.stray(ctx, v)
-		case v.Ours || v.Template: // templates are made and removed by hand
+		case v.Ours && v.Building:
+			err = l.building(ctx, v)
+		case v.Ours || v.Template: // finished templates are template build's
 		case v.VM.ID < l.j.c.First || v.VM.ID > l.j.c.Last:
 		case v.Instance != "":
 			l.add(Finding{
@@ -110,6 +112,41 @@ func (l *look) stray(ctx context.Context, v VM) error {
 		f.act = func(ctx context.Context, started orchestrator.Started) error { return l.j.removeStray(ctx, v, started) }
 		f.Command = fmt.Sprintf("qm stop %d && qm destroy %d --purge (as root on node %s)", v.VM.ID, v.VM.ID, v.VM.Node)
 		f.Check = "that nobody uses it, and why savepoint may not remove it (protection flag, privileges)"
+	}
+	l.add(f)
+	return nil
+}
+
+// building is a template of ours in the making. Builds hold the journal, as we
+// do, so nobody works on it any more.
+func (l *look) building(ctx context.Context, v VM) error {
+	f := Finding{
+		Kind: KindHalfTemplate, Level: LevelCollect, Subject: v.VM.String(), Action: "it is stopped and removed",
+		Evidence: "its tags and description are ours and say that its build did not come to its end",
+		act: func(ctx context.Context, started orchestrator.Started) error {
+			return l.j.c.Cluster.RemoveBuilding(ctx, v.VM, started)
+		},
+	}
+	if v.Lock != "" {
+		held, stale, err := l.locked(ctx, v, "")
+		if err != nil {
+			return err
+		}
+		if stale {
+			held.Evidence += "; " + f.Evidence
+			held.Action = "left alone: it is removed once the lock is gone"
+			held.Command += ", then savepoint gc"
+		}
+		l.add(held)
+		return nil
+	}
+	tasks, err := l.working(ctx, v)
+	if err != nil {
+		return err
+	}
+	if len(tasks) > 0 {
+		f.Kind, f.Level, f.act = KindBusy, LevelWait, nil
+		f.Evidence, f.Action = fmt.Sprintf("task %s runs on it", tasks[0]), "left for a later run"
 	}
 	l.add(f)
 	return nil

@@ -190,6 +190,22 @@ func (w *world) DeleteVolume(ctx context.Context, vm orchestrator.VMRef, sb orch
 	})
 }
 
+func (w *world) RemoveBuilding(ctx context.Context, vm orchestrator.VMRef, started orchestrator.Started) error {
+	return w.do(ctx, "remove-building", func() error {
+		m := w.vms[vm]
+		switch {
+		case m == nil:
+			return nil
+		case !m.Ours || !m.Building:
+			return fmt.Errorf("%s: %w", vm, orchestrator.ErrDenied)
+		case m.Lock != "":
+			return fmt.Errorf("%s is locked: %w", vm, orchestrator.ErrBusy)
+		}
+		delete(w.vms, vm)
+		return started("UPID:qmdestroy")
+	})
+}
+
 // owned is the check that every destructive call makes.
 func (w *world) owned(vm orchestrator.VMRef, sb orchestrator.SandboxID) (*machine, error) {
 	m := w.vms[vm]

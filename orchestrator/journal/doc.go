@@ -20,6 +20,8 @@
 //	addresses  address, subnet, owner, at, released
 //	grants     id, sandbox, made, expires, revoked, used, data
 //	sessions   sandbox, seq, data              what the sandbox's next command starts from
+//	networks   id, at, data                    which networks of the cluster are ours, and the lock on them
+//	proofs     sandbox, at, data               the last proof of a sandbox's isolation
 //
 // and, derived from the records in the same SQL transaction,
 //
@@ -48,8 +50,9 @@
 // editor's hand. It does not prove anything against somebody who rewrites the
 // file with new hashes, or puts an older copy in its place: for that, note
 // Report.Head on another machine from time to time and give it to a later
-// Verify. It does not cover the registry, nor grants, nor sessions whose record
-// was removed, and it cannot say what old records were before they were chained.
+// Verify. It does not cover the registry, nor networks, proofs and grants, nor
+// sessions whose record was removed, and it cannot say what old records were
+// before they were chained.
 //
 // # Retention
 //

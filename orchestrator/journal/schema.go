@@ -139,6 +139,18 @@ func migrations() []string {
 		CREATE TRIGGER records_no_delete BEFORE DELETE ON records WHEN NOT EXISTS
 				(SELECT 1 FROM meta WHERE key = 'compacting' AND OLD.seq <= CAST(value AS INTEGER) AND OLD.seq <= (SELECT max(seq) FROM anchors))
 			BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;`,
+
+		// 6: which networks are ours, and the proofs of isolation.
+		`CREATE TABLE networks (
+			id   INTEGER PRIMARY KEY CHECK (id = 1),
+			at   INTEGER NOT NULL,
+			data BLOB NOT NULL
+		) STRICT;
+		CREATE TABLE proofs (
+			sandbox TEXT PRIMARY KEY,
+			at      INTEGER NOT NULL,
+			data    BLOB NOT NULL
+		) STRICT, WITHOUT ROWID;`,
 	}
 }
 

@@ -120,7 +120,7 @@ func TestFrozenGuestIsAsked(t *testing.T) {
 				if !connected {
 					w.Disconnect(sb.ID)
 				}
-				if err := w.Freeze(101, true); err != nil {
+				if err := w.Backend.Freeze(101, true); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()
@@ -131,7 +131,7 @@ func TestFrozenGuestIsAsked(t *testing.T) {
 				if !errors.Is(err, orchestrator.ErrUnavailable) && !errors.Is(err, orchestrator.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v, want a class and the end of the context", err)
 				}
-				if err := w.Freeze(101, false); err != nil {
+				if err := w.Backend.Freeze(101, false); err != nil {
 					t.Fatal(err)
 				}
 				if err := ask(within(t, 20*time.Second), w, sb); err != nil {

@@ -1,14 +1,14 @@
 // Package sshexec runs permitted commands in guests over SSH and keeps
 // savepoint's own hold of a guest. It implements orchestrator.Executor, Guest
-// and Examiner and is the only importer of golang.org/x/crypto/ssh on the
-// product's side.
+// and Examiner, what the workspace snapshots need of a guest and of a node, and
+// is the only importer of golang.org/x/crypto/ssh on the product's side.
 //
 // # Overview
 //
 // One SSH connection per sandbox, as root, through one shared connection to
 // the jump host. Over it the client starts a helper in the guest: it sends the text
-// of helper.pl and examine.pl to the guest's perl and then speaks frames with it
-// (package wire).
+// of helper.pl, examine.pl and workspace.pl to the guest's perl and then speaks
+// frames with it (package wire).
 // A helper serves one command at a time and is kept for the next one, so a
 // command costs one round trip and no start of sshd's session process, and
 // nothing has to be installed in the guest or can be replaced there.
@@ -64,6 +64,34 @@
 // content with coreutils' sha256sum, because perl-base has no Digest::SHA. It
 // lists some 40,000 paths a second, and digests a thousand small files in one.
 //
+// # The workspace volume
+//
+// A sandbox with Workspace set has a second disk with everything that the agent
+// may write. WorkspaceScript mounts it at boot, at /srv/savepoint, and binds its
+// parts over the directories that the agent knows:
+//
+//	home       /home/agent        var-tmp    /var/tmp
+//	workspace  /workspace         shm        /dev/shm
+//	tmp        /tmp               generation the marker, root's
+//
+// A command of the agent gets mounts of its own, in which everything else is
+// read-only: whatever permissions the guest's files have, what it changes is on
+// the volume. Without the volume such a command does not start, and Mark and
+// Inspect fail. Freeze, Thaw, Unmount and Mount are the guest's half of a
+// snapshot and a rollback; the helper keeps nothing open there. The watchdog of a
+// freeze is a process of its own and needs nobody.
+//
+// Nodes carries requests to the forced command on the cluster's nodes.
+//
+// # Measurements
+//
+// Probe has a guest try what it can reach, and listen. It sends another text,
+// probe.pl, to the guest's perl over a session of its own, so that a running
+// command and a measurement do not wait for one another. The program needs
+// nothing but perl-base, ends by itself after a minute, and takes back what it
+// did to the guest's neighbour table. Guests that measure together meet before
+// they begin.
+//
 // # Invariants
 //
 // A command is over when everything it started is gone: processes put in the
@@ -81,7 +109,24 @@
 // Host keys are pinned; only the pinned key's algorithms are offered; another
 // key is *orchestrator.HostKeyError and is not retried.
 //
+// With a workspace volume, what a command of the agent wrote is on it, or in the
+// kernel's memory and gone with the command, but for what Limits names.
+//
+// A guest that was frozen thaws by itself in time.
+//
+// An exchange with a node is never repeated after a part of it was sent.
+//
 // # Limits
+//
+// A workspace volume needs Linux 5.12 and cgroup v2 in the guest, and util-linux,
+// coreutils, grep, findutils, awk and passwd, which every Debian system has. Not
+// on the volume are System V shared memory, semaphores and queues of the agent
+// (Unmount removes them), its keyrings, and what a service does that root
+// installed and that works for whoever asks, over a socket or loopback: use the
+// boundary disk or machine with such a service. The system's own bus and journal
+// are hidden from the agent. Programs see a read-only file system where they were
+// denied permission before. The account agent cannot log in, and root's
+// processes that hold the volume keep it from being unmounted.
 //
 // The guest needs perl-base, x86-64, arm64, riscv64 or loong64, and for the
 // agent's account useradd once. Kernels before 5.14 have no cgroup.kill: there

@@ -60,6 +60,10 @@ func refused(payload []byte) error {
 		r.class = orchestrator.ErrNotFound
 	case "denied":
 		r.class = orchestrator.ErrDenied
+	case "busy":
+		r.class = orchestrator.ErrBusy
+	case "unknown":
+		r.class = orchestrator.ErrUnknownOutcome
 	case "limit":
 		n, _ := strconv.Atoi(f[1])
 		r.class, r.text = &orchestrator.TooManyError{Limit: n}, (&orchestrator.TooManyError{Limit: n}).Error()

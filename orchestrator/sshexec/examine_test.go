@@ -101,12 +101,12 @@ func TestManifestSilent(t *testing.T) {
 	w := newWorld(t, sim.Behaviour{}, func(c *sshexec.Config) { c.KillTimeout = 20 * time.Millisecond })
 	_, sb := w.sandbox(t, 101)
 	w.run(t, sb, "true")
-	if err := w.Freeze(101, true); err != nil {
+	if err := w.Backend.Freeze(101, true); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.Manifest(within(t, 50*time.Millisecond), sb, orchestrator.ManifestRequest{Roots: []string{"/etc"}})
 	wantClass(t, err, orchestrator.ErrUnavailable)
-	if err := w.Freeze(101, false); err != nil {
+	if err := w.Backend.Freeze(101, false); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := w.Manifest(within(t, 20*time.Second), sb, orchestrator.ManifestRequest{Roots: []string{"/etc/passwd"}}); err != nil || len(m.Entries) != 1 {

@@ -38,3 +38,6 @@ var (
 	SessionOf = sessionOf
 	Entries   = entries
 )
+
+// TemplateText is what a machine that becomes a template is sent.
+func TemplateText() string { return templateText }

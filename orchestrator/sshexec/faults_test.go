@@ -88,7 +88,7 @@ func TestFrozen(t *testing.T) {
 				_, err = w.Run(within(t, time.Minute), sb, permit("touch /tmp/began; sleep 1000", policy.Agent), orchestrator.ExecRequest{Timeout: c.timeout})
 			})
 			eventually(t, "the command's start", func() bool { _, err := w.ReadFile("/sim/101/disk", "/tmp/began"); return err == nil })
-			if err := w.Freeze(101, true); err != nil {
+			if err := w.Backend.Freeze(101, true); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
@@ -97,7 +97,7 @@ func TestFrozen(t *testing.T) {
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("noticed after %s", took)
 			}
-			if err := w.Freeze(101, false); err != nil {
+			if err := w.Backend.Freeze(101, false); err != nil {
 				t.Fatal(err)
 			}
 			if got := w.run(t, sb, "printf again"); got != "again" {

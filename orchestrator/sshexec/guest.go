@@ -14,15 +14,17 @@ import (
 
 // Inspect implements orchestrator.Guest: it waits until the guest answers.
 // ErrUnavailable: it did not before ctx ended; the text holds the last cause,
-// which is ErrDenied instead when that was a refused authentication.
+// which is ErrDenied instead when that was a refused authentication. So is the
+// answer, at once, of a guest whose workspace volume is not mounted.
 func (c *Client) Inspect(ctx context.Context, sb orchestrator.Sandbox) (orchestrator.GuestFacts, error) {
 	a, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
 	return a.facts, err
 }
 
 // Mark implements orchestrator.Guest. The marker is on the guest's disk when
-// Mark returns. It waits for a booting guest like Inspect; a connection lost
-// after the order was sent is ErrUnknownOutcome.
+// Mark returns, or on its workspace volume where the sandbox has one: while that
+// is not mounted, ErrUnavailable. It waits for a booting guest like Inspect; a
+// connection lost after the order was sent is ErrUnknownOutcome.
 func (c *Client) Mark(ctx context.Context, sb orchestrator.Sandbox, generation string) (orchestrator.GuestFacts, error) {
 	if generation == "" || len(generation) > 256 || strings.ContainsAny(generation, "\n\x00") {
 		return orchestrator.GuestFacts{}, fmt.Errorf("mark sandbox %s: %w: generation %q is not one line of 1 to 256 bytes", sb.Name, orchestrator.ErrDenied, generation)
@@ -48,6 +50,9 @@ func (c *Client) SetClock(ctx context.Context, sb orchestrator.Sandbox, t time.T
 // for the agent and may be empty: commands need none. It changes nothing on a
 // guest that is prepared already. It waits for a booting guest like Inspect.
 //
+// With a workspace volume it mounts that too, and closes the account agent for
+// logins: a session of the guest's own sshd would not be confined to the volume.
+//
 // ErrUnavailable: the guest refused a step, with its reason; calling again is
 // safe.
 func (c *Client) Prepare(ctx context.Context, sb orchestrator.Sandbox, agentKeys []string) error {
@@ -57,7 +62,10 @@ func (c *Client) Prepare(ctx context.Context, sb orchestrator.Sandbox, agentKeys
 		}
 	}
 	_, err := c.ask(ctx, "prepare sandbox", sb, wire.Prepare, func() []byte { return wire.EncodeFields(agentKeys...) }, true)
-	return err
+	if err != nil || sb.Workspace == "" {
+		return err
+	}
+	return c.Mount(ctx, sb)
 }
 
 // Hold returns how the guest holds the processes of a command together:

@@ -1,4 +1,4 @@
-# savepoint's helper in the guest; examine.pl is the second half of it. The orchestrator sends this text over a root
+# savepoint's helper in the guest; examine.pl and workspace.pl go on with it. The orchestrator sends this text over a root
 # SSH session and talks to it in frames (see package wire). It needs nothing but
 # perl-base and bash, which every Debian system has, and writes no program to
 # the guest's disk, so nothing in the guest can replace it.
@@ -14,15 +14,16 @@ my %nr = $Config{archname} =~ /^x86_64/
   ? (fsync => 74, prctl => 157, setgroups => 116, setresgid => 119, setresuid => 117,
      setsid => 112, close => 3, gettime => 228, settime => 227, sync => 162, pidfd => 434, closefrom => 436,
      memfd => 319, dup3 => 292, statfs => 137, statx => 332, getdents => 217, lgetxattr => 192,
-     llistxattr => 195, ioprio => 251)
+     llistxattr => 195, ioprio => 251, unshare => 272, mount => 165, mountattr => 442)
   : $Config{archname} =~ /^(aarch64|riscv64|loongarch64)/
   ? (fsync => 82, prctl => 167, setgroups => 159, setresgid => 149, setresuid => 147,
      setsid => 157, close => 57, gettime => 113, settime => 112, sync => 81, pidfd => 434, closefrom => 436,
      memfd => 279, dup3 => 24, statfs => 43, statx => 291, getdents => 61, lgetxattr => 9,
-     llistxattr => 12, ioprio => 30)
+     llistxattr => 12, ioprio => 30, unshare => 97, mount => 40, mountattr => 442)
   : die "helper: architecture $Config{archname} is not supported\n";
 
 my $state = '/var/lib/savepoint';
+my $volume = '';       # where the sandbox's workspace volume has to be mounted
 my ($ibuf, $obuf) = ('', '');
 my ($run, $spare, $serial, $quit) = (undef, undef, 0, 0);
 my ($walk, $tap);      # the manifest being made; the text of session capture
@@ -199,6 +200,7 @@ sub become {
   $stdin ? open(STDIN, '<&', $in) : open(STDIN, '<', '/dev/null') or die "unavailable\0open stdin: $!";
   open STDOUT, '>&', $out or die "unavailable\0open stdout: $!";
   open STDERR, '>&', $err or die "unavailable\0open stderr: $!";
+  confine() if $volume ne '' && $user ne 'root';
   my ($home, $shell) = drop($user);
   umask 022;
   %ENV = login($user, $home, $shell);
@@ -351,8 +353,14 @@ sub feed {
 sub facts {
   my $boot = slurp('/proc/sys/kernel/random/boot_id') // '';
   chomp $boot;
-  frame('G', $boot, slurp("$state/generation") // '', clock(0), $mode, @_);
+  frame('G', $boot, generation(), clock(0), $mode, @_);
 }
+
+# generation is the marker: on the workspace volume of a sandbox that has one,
+# where every boundary brings it back.
+sub generation { $volume eq '' ? slurp("$state/generation") // '' : stamped() }
+
+sub mark { my $text = shift; $volume eq '' ? durable("$state/generation", $text) : stamp($text) }
 
 # durable writes a small file so that it is whole or absent after a power cut.
 sub durable {
@@ -370,7 +378,14 @@ sub durable {
 # cause is a message without where in this program it was raised.
 sub cause { my $e = shift; $e =~ s/ at (?:\S+|\(eval \d+\)) line \d+.*//s; $e }
 
-sub attempt { my $do = shift; eval { $do->(); 1 } or frame('!', 'unavailable', cause($@)) }
+# attempt answers with a refusal when something dies, of the class before a zero
+# byte in its message, if there is one.
+sub attempt {
+  my $do = shift;
+  eval { $do->(); 1 } and return;
+  my $why = cause($@);
+  frame('!', $why =~ /\0/ ? split(/\0/, $why, 2) : ('unavailable', $why));
+}
 
 sub prepare {
   my @keys = @_;
@@ -415,13 +430,15 @@ sub answer {
   elsif ($type eq 'I') { if ($run && $run->{in}) { $run->{input} .= $p } elsif ($run) { raw('A', pack 'N', length $p) } }
   elsif ($type eq 'Z') { if ($run && $run->{in}) { $run->{end} = 1; feed() if $run->{input} eq '' } }
   elsif ($type eq 'K') { stop('kill'); cut_walk() }
-  elsif ($type eq 'F') { facts() }
-  elsif ($type eq 'M') { attempt(sub { durable("$state/generation", $p); facts() }) }
+  elsif ($type eq 'F') { attempt(sub { facts() }) }
+  elsif ($type eq 'M') { attempt(sub { mark($p); facts() }) }
+  elsif ($type eq 'W') { $volume = '/srv/savepoint' }
+  elsif ($type eq 'Y') { attempt(sub { tend(unpack '(N/a*)*', $p); frame('G', '', '', clock(0), $mode) }) }
   elsif ($type eq 'C') {
     attempt(sub {
       my $b = pack 'q2', split ' ', $p;
       call('settime', 0, $b) == 0 or die "set clock: $!";
-      facts();
+      frame('G', '', '', clock(0), $mode);
     });
   }
   elsif ($type eq 'V') { attempt(sub { facts(health()) }) }

@@ -30,8 +30,8 @@ func (g *guest) close(cause error) {
 	g.idle = nil
 }
 
-// guest returns the sandbox's hold. A sandbox that has another address or
-// host key than before has been made anew: the old connection is not its.
+// guest returns the sandbox's hold. A sandbox that has another address, host key
+// or volume than before has been made anew: the old connection is not its.
 func (c *Client) guest(sb orchestrator.Sandbox) (*guest, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *Client) guest(sb orchestrator.Sandbox) (*guest, error) {
 		return nil, errClosed
 	}
 	g := c.guests[sb.ID]
-	if g != nil && (g.sb.Address != sb.Address || g.sb.HostKey != sb.HostKey) {
+	if g != nil && (g.sb.Address != sb.Address || g.sb.HostKey != sb.HostKey || g.sb.Workspace != sb.Workspace) {
 		g.close(errors.New("the sandbox was made anew"))
 		g = nil
 	}
@@ -103,7 +103,7 @@ func (c *Client) take(ctx context.Context, g *guest) (*session, error) {
 		if s := g.rested(l); s != nil {
 			return s, nil
 		}
-		s, err := c.open(ctx, l)
+		s, err := c.open(ctx, l, g.sb.Workspace != "")
 		if err == nil || attempt > 0 || ctx.Err() != nil || l.alive() && !errors.Is(err, io.EOF) {
 			return s, err
 		}
@@ -111,10 +111,10 @@ func (c *Client) take(ctx context.Context, g *guest) (*session, error) {
 	}
 }
 
-func (c *Client) open(ctx context.Context, l *link) (*session, error) {
+func (c *Client) open(ctx context.Context, l *link, volume bool) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
-	return open(ctx, l)
+	return open(ctx, l, volume)
 }
 
 // rested returns a helper over the link that waits for work, or nil.

@@ -35,7 +35,11 @@ type real struct {
 
 // newReal boots a clone of the lab's guest image, reads its host key through
 // the guest agent, and prepares it, as provisioning does.
-func newReal(t *testing.T) *real {
+func newReal(t *testing.T) *real { return newRealWith(t, "") }
+
+// newRealWith does it for a machine with a second disk: a file with the workspace
+// volume.
+func newRealWith(t *testing.T, workspace string) *real {
 	lab(t)
 	ctx := within(t, 10*time.Minute)
 	cache, err := guest.CacheDir()
@@ -74,6 +78,9 @@ func newReal(t *testing.T) *real {
 			{Slot: "scsi1", Path: filepath.Join(dir, "cloudinit.iso"), Format: "raw", CDROM: true},
 		},
 	}
+	if workspace != "" {
+		r.machine.Disks = append(r.machine.Disks, pve.Disk{Slot: "scsi2", Path: workspace, Format: "raw"})
+	}
 	if err := images.Link(ctx, pve.Disk{Slot: "scsi0", Path: img.Path, Format: "qcow2"}, r.machine.Disks[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +105,12 @@ func newReal(t *testing.T) *real {
 	if err := machines.Start(ctx, r.machine); err != nil {
 		t.Fatal(err)
 	}
-	r.sb = orchestrator.Sandbox{ID: "01real", Name: "sb101", Address: r.machine.Address.Addr(), HostKey: r.hostKey(t, ctx)}
+	r.sb = orchestrator.Sandbox{ID: "01real", Name: "sb101", Address: r.machine.Address.Addr(), HostKey: r.hostKey(t, ctx), Workspace: workspace}
 	began := time.Now()
+	// Of a guest with a volume the answer says that it was mounted at boot.
+	if _, err := r.Inspect(ctx, r.sb); err != nil {
+		t.Fatalf("%v; console: %s", err, r.machines.Console(101))
+	}
 	if err := r.Prepare(ctx, r.sb, nil); err != nil {
 		t.Fatal(err)
 	}

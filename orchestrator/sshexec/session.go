@@ -21,9 +21,12 @@ var helperLoop string
 //go:embed examine.pl
 var helperRest string
 
-var helperText = helperLoop + helperRest
+//go:embed workspace.pl
+var helperVolume string
 
-// HelperCommand is the one command line that ever reaches a guest's shell. It
+var helperText = helperLoop + helperRest + helperVolume
+
+// HelperCommand is the one command line that ever reaches a sandbox's shell. It
 // holds no data but the length of the helper's text, which follows on stdin.
 // A simulated guest recognises it and serves the frames itself.
 func HelperCommand() string {
@@ -49,14 +52,15 @@ type session struct {
 
 // open starts a helper over the link. No command is on its way before the
 // helper has greeted, so every error here means that nothing ran.
-func open(ctx context.Context, l *link) (*session, error) {
+// With volume the sandbox has a workspace volume.
+func open(ctx context.Context, l *link, volume bool) (*session, error) {
 	type result struct {
 		s   *session
 		err error
 	}
 	got := make(chan result)
 	go func() {
-		s, err := start(l)
+		s, err := start(l, volume)
 		select {
 		case got <- result{s, err}:
 		case <-ctx.Done():
@@ -96,7 +100,7 @@ func open(ctx context.Context, l *link) (*session, error) {
 	}
 }
 
-func start(l *link) (*session, error) {
+func start(l *link, volume bool) (*session, error) {
 	ch, reqs, err := l.client.OpenChannel("session", nil)
 	if err != nil {
 		return nil, err
@@ -111,6 +115,9 @@ func start(l *link) (*session, error) {
 	}
 	if err == nil {
 		_, err = io.WriteString(ch, helperText)
+	}
+	if err == nil && volume {
+		err = s.send(wire.Volume, nil)
 	}
 	if err != nil {
 		s.close()

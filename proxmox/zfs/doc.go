@@ -50,8 +50,8 @@
 // snapshotted nor restored. Processes of root that hold the volume open make the
 // unmount fail; they are not killed.
 // That the volume may be rolled back while it is attached holds for a zvol that
-// is not mounted; a raw file that QEMU has open has to be detached meanwhile, which
-// is the lab's own affair.
+// is not mounted in the guest, and for a raw file that QEMU reads past the host's
+// cache, as the lab's does.
 // zfs-fuse, which tests use, lacks delegation (zfs allow): Setup's commands for
 // it were not run against a real node.
 package zfs

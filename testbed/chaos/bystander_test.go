@@ -76,10 +76,15 @@ func (w *world) settleIn() {
 	}
 }
 
-// order makes a change with all rights and waits for its task.
+// order makes something with all rights and waits for its task.
 func (w *world) order(path string, values url.Values) error {
+	return w.change(http.MethodPost, path, values)
+}
+
+// change is order for any method.
+func (w *world) change(method, path string, values url.Values) error {
 	var task string
-	if err := w.request(http.MethodPost, path, values, &task); err != nil {
+	if err := w.request(method, path, values, &task); err != nil {
 		return err
 	}
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -39,12 +39,18 @@ const (
 	labSeed   = 1891957
 )
 
-// TestChaos plays the rounds.
-func TestChaos(t *testing.T) {
+// TestChaos plays the rounds on a lab whose disks are images.
+func TestChaos(t *testing.T) { chaos(t, false, faults, plans, []plan{plans[0], plans[3]}) }
+
+// TestChaosZFS plays them on ZFS, where the agent's files have a volume and
+// snapshots of their own, and where others take snapshots and fill the pool.
+func TestChaosZFS(t *testing.T) { chaos(t, true, zfsFaults, zfsPlans, zfsPlans[:2]) }
+
+func chaos(t *testing.T, zfs bool, faults []fault, plans, few []plan) {
 	if os.Getenv("SAVEPOINT_LAB") != "1" {
 		t.Skip("kills real guests under QEMU: set SAVEPOINT_LAB=1")
 	}
-	rounds, usable, seed := labRounds, []plan{plans[0], plans[3]}, *seedFlag
+	rounds, usable, seed := labRounds, few, *seedFlag
 	if text := os.Getenv(roundsVar); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
@@ -70,17 +76,17 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("-chaos.seed=%d, %d rounds", seed, rounds)
 
-	w := newWorld(lifetime(t), t, *binaryFlag)
+	w := newWorld(lifetime(t), t, *binaryFlag, zfs)
 	var reports []report
 	defer func() {
-		missed := neverHit(reports, fault(*kindFlag))
-		t.Logf("-chaos.seed=%d\n%s", seed, summary(reports, missed))
+		missed := neverHit(faults, reports, fault(*kindFlag))
+		t.Logf("-chaos.seed=%d\n%s", seed, summary(faults, reports, missed))
 		for _, m := range missed {
 			t.Error(m)
 		}
 	}()
 	for i := range uint64(rounds) {
-		s := newSchedule(seed, i, usable)
+		s := newSchedule(seed, i, faults, usable)
 		if *roundFlag >= 0 && uint64(*roundFlag) != i || *kindFlag != "" && *kindFlag != string(s.fault) {
 			continue
 		}
@@ -152,7 +158,7 @@ const enough = 30
 // neverHit names the kinds of fault that met no transaction in enough rounds,
 // so that a run shows nothing about them. Only is the one kind that was asked
 // for, if there is one.
-func neverHit(all []report, only fault) []string {
+func neverHit(faults []fault, all []report, only fault) []string {
 	if len(all) < enough {
 		return nil
 	}
@@ -173,12 +179,12 @@ func neverHit(all []report, only fault) []string {
 }
 
 // summary is the table of all rounds by fault, and what was missed.
-func summary(all []report, missed []string) string {
+func summary(faults []fault, all []report, missed []string) string {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tUNLOCKED BY THE OPERATOR\tSTUCK, MENDED BY RECOVER\tSTUCK\tJOURNAL PROVED\tBYSTANDER UNTOUCHED\tVIOLATIONS\tMEDIAN s")
+	fmt.Fprintln(tw, "FAULT\tROUNDS\tHIT\tCOMMITTED\tROLLED BACK\tNOTHING BEGUN\tWOKEN\tUNLOCKED BY THE OPERATOR\tCLEARED BY THE OPERATOR\tSTUCK, MENDED BY RECOVER\tSTUCK\tJOURNAL PROVED\tBYSTANDER UNTOUCHED\tVIOLATIONS\tMEDIAN s")
 	row := func(name string, rs []report) {
-		var hit, woken, unlocked, mended, stuck, proofs, apart, violations int
+		var hit, woken, unlocked, cleared, mended, stuck, proofs, apart, violations int
 		states := map[string]int{}
 		var seconds []float64
 		for _, r := range rs {
@@ -200,13 +206,15 @@ func summary(all []report, missed []string) string {
 				stuck++
 			case r.unlocked:
 				unlocked++
+			case r.cleared:
+				cleared++
 			case len(r.stuck) > 0:
 				mended++
 			}
 		}
 		slices.Sort(seconds)
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
-			states["rolled-back"], states[""], woken, unlocked, mended, stuck, proofs, apart, violations, seconds[len(seconds)/2])
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f\n", name, len(rs), hit, states["committed"],
+			states["rolled-back"], states[""], woken, unlocked, cleared, mended, stuck, proofs, apart, violations, seconds[len(seconds)/2])
 	}
 	for _, f := range faults {
 		if rs := slices.DeleteFunc(slices.Clone(all), func(r report) bool { return r.fault != f }); len(rs) > 0 {

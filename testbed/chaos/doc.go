@@ -14,10 +14,12 @@
 //	api         SIGKILL of the lab, which is API server and jump host; then a new one
 //	node        both at once, as a node that loses power
 //	ssh         the path through the jump host is cut, or carries nothing for a while
+//	foreign     on ZFS: somebody else takes a snapshot, of the VM or of its workspace volume
+//	full        on ZFS: the pool has less room than a snapshot needs, for a while
 //
-// A transaction is one command of the agent or of root, in a disk or a machine
-// boundary, that succeeds, fails, or is refused by a validation; or several
-// commands with a savepoint in between.
+// A transaction is one command of the agent or of root, in a workspace, disk or
+// machine boundary, that succeeds, fails, or is refused by a validation; or
+// several commands with a savepoint in between.
 //
 // What has to hold after each round:
 //
@@ -35,8 +37,10 @@
 //
 // A transaction that was stuck is listed with its reason. Where the fault killed
 // a task of the cluster in the middle, which leaves a lock that no API token can
-// take away, the test plays the operator and does what the reason says; one that
-// is stuck after that, or for anything else, is a violation.
+// take away, or where a foreign snapshot is newer than the one to go back to,
+// the test plays the operator and does what the reason says; one that is stuck
+// after that, or for anything else, is a violation. So is a foreign snapshot that
+// savepoint deleted.
 //
 // Of 30 rounds or more, each kind of fault has to hit a transaction at least
 // once: a kind that came too late each time has shown nothing. The test fails
@@ -45,6 +49,7 @@
 // # Running it
 //
 //	make chaos                                 60 rounds
+//	make chaos CHAOS_STORAGE=zfs               on a lab whose disks are on ZFS
 //	make chaos SAVEPOINT_CHAOS_ROUNDS=500
 //	go test ./testbed/chaos -run TestChaos -args -chaos.seed=7 -chaos.round=12
 //

@@ -26,9 +26,14 @@ const (
 	faultAPI       fault = "api"
 	faultNode      fault = "node"
 	faultSSH       fault = "ssh"
+	faultForeign   fault = "foreign" // on ZFS only
+	faultFull      fault = "full"    // on ZFS only
 )
 
-var faults = []fault{faultSavepoint, faultGuest, faultAPI, faultSSH, faultTwice, faultNode}
+var (
+	faults    = []fault{faultSavepoint, faultGuest, faultAPI, faultSSH, faultTwice, faultNode}
+	zfsFaults = []fault{faultForeign, faultSavepoint, faultFull, faultNode, faultGuest, faultAPI, faultSSH, faultTwice}
+)
 
 // killsSavepoint reports whether the fault ends the savepoint process itself.
 func (f fault) killsSavepoint() bool { return f == faultSavepoint || f == faultTwice }
@@ -44,12 +49,14 @@ type schedule struct {
 	at          float64       // when, as a fraction of the undisturbed duration
 	again       float64       // the second kill, as a fraction of the same
 	outage      time.Duration // how long API and SSH are away
-	stall       bool          // the SSH path carries nothing, instead of being cut
+	// stall: the SSH path carries nothing, instead of being cut; the foreign
+	// snapshot is one of the whole VM, instead of its volume's alone.
+	stall bool
 }
 
 // newSchedule makes the plan of a round. Every kind of fault has its turn; all
 // else is drawn.
-func newSchedule(seed, round uint64, plans []plan) schedule {
+func newSchedule(seed, round uint64, faults []fault, plans []plan) schedule {
 	r := rand.New(rand.NewPCG(seed, round)) // has to be repeatable
 	return schedule{
 		seed: seed, round: round, fault: faults[round%uint64(len(faults))],
@@ -65,7 +72,9 @@ func (s schedule) String() string {
 		text += fmt.Sprintf(", again at %.3f of recovery", s.again)
 	case s.fault == faultSSH && s.stall:
 		text += fmt.Sprintf(", stalled for %d ms", s.outage.Milliseconds())
-	case s.fault == faultSSH, s.fault == faultAPI, s.fault == faultNode:
+	case s.fault == faultForeign && s.stall:
+		text += ", of the whole VM"
+	case s.fault == faultSSH, s.fault == faultFull, s.fault == faultAPI, s.fault == faultNode:
 		text += fmt.Sprintf(", away for %d ms", s.outage.Milliseconds())
 	}
 	return text
@@ -96,6 +105,10 @@ func (w *world) inject(s schedule, d *driver) (hit bool, err error) {
 		w.pause(s.outage)
 		w.jump.mend()
 		return true, nil
+	case faultForeign:
+		return w.takeForeign(s.stall, d.over)
+	case faultFull:
+		return true, w.fillPool(s.outage)
 	}
 	return false, fmt.Errorf("there is no fault %q", s.fault)
 }

@@ -88,13 +88,13 @@ func TestProof(t *testing.T) {
 func TestNeverHit(t *testing.T) {
 	play := func(rounds int, spared fault) (all []report) {
 		for i := range uint64(rounds) {
-			s := newSchedule(7, i, plans)
+			s := newSchedule(7, i, faults, plans)
 			all = append(all, report{schedule: s, hit: s.fault != spared, proofs: 2, apart: s.fault != spared})
 		}
 		return all
 	}
 	for _, f := range faults {
-		got := neverHit(play(enough, f), "")
+		got := neverHit(faults, play(enough, f), "")
 		if len(got) != 1 || got[0] != fmt.Sprintf("fault %s never hit a transaction, in 5 rounds", f) {
 			t.Errorf("%s spared: %q", f, got)
 		}
@@ -113,14 +113,14 @@ func TestNeverHit(t *testing.T) {
 		"one kind, as asked for": {onlyOf(play(6*enough, ""), faultSSH), faultSSH, 0},
 		"one kind, and spared":   {onlyOf(play(6*enough, faultSSH), faultSSH), faultSSH, 1},
 	} {
-		if got := neverHit(c.all, c.only); len(got) != c.want {
+		if got := neverHit(faults, c.all, c.only); len(got) != c.want {
 			t.Errorf("%s: %q, want %d", name, got, c.want)
 		}
 	}
 
 	all := play(enough, faultNode)
-	missed := neverHit(all, "")
-	table := summary(all, missed)
+	missed := neverHit(faults, all, "")
+	table := summary(faults, all, missed)
 	if !strings.Contains(table, "\n"+missed[0]+"\n") {
 		t.Errorf("the table does not say %q:\n%s", missed[0], table)
 	}
@@ -157,8 +157,8 @@ func TestSchedule(t *testing.T) {
 	seen := map[fault]int{}
 	moments := map[int]int{}
 	for i := range uint64(600) {
-		s := newSchedule(7, i, plans)
-		if again := newSchedule(7, i, plans); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", s) {
+		s := newSchedule(7, i, faults, plans)
+		if again := newSchedule(7, i, faults, plans); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", s) {
 			t.Fatalf("round %d: %+v, and then %+v", i, s, again)
 		}
 		seen[s.fault]++
@@ -172,7 +172,7 @@ func TestSchedule(t *testing.T) {
 	if len(moments) != 10 {
 		t.Errorf("the faults come at the tenths %v only", maps.Collect(maps.All(moments)))
 	}
-	if fmt.Sprint(newSchedule(7, 0, plans)) == fmt.Sprint(newSchedule(8, 0, plans)) {
+	if fmt.Sprint(newSchedule(7, 0, faults, plans)) == fmt.Sprint(newSchedule(8, 0, faults, plans)) {
 		t.Error("the seed is of no importance")
 	}
 }

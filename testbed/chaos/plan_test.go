@@ -31,6 +31,19 @@ var plans = []plan{
 	{name: "root-several-disk", as: "root", boundary: "disk", several: true, commits: true},
 }
 
+// zfsPlans are those where the agent's files are on a volume of their own. A
+// snapshot of the whole VM has a part on that volume: they are one stack.
+var zfsPlans = []plan{
+	{name: "agent-workspace", as: "agent", boundary: "workspace", commits: true},
+	{name: "agent-fails-workspace", as: "agent", boundary: "workspace", tail: "exit 9"},
+	{name: "root-machine", as: "root", boundary: "machine", commits: true},
+	{name: "root-fails-disk", as: "root", boundary: "disk", tail: "exit 9"},
+	{name: "agent-several-workspace", as: "agent", boundary: "workspace", several: true, commits: true},
+	{name: "agent-refused-workspace", as: "agent", boundary: "workspace", flags: []string{"--validate", "test -e /does/not/exist"}},
+	{name: "root-fails-machine", as: "root", boundary: "machine", tail: "exit 9"},
+	{name: "root-several-machine", as: "root", boundary: "machine", several: true, commits: true},
+}
+
 // changes is what the transaction does when it commits.
 func (p plan) changes(n uint64, agent user) []change {
 	if p.as == "agent" {
@@ -56,17 +69,22 @@ func (p plan) orders(n uint64, agent user) [][]string {
 		text := strings.TrimSpace(shellOf(p.changes(n, agent)) + "\n" + p.tail)
 		return [][]string{append(args, "--", text)}
 	}
-	lost := shellOf([]change{
+	first, second := rootFirst(n, agent), rootSecond(n)
+	lost := []change{
 		write("/etc/chaos.d/lost.conf", fmt.Sprintf("lost %d", n)), write("/etc/chaos.d/x.conf", "lost"), linger(),
 		remove("/root/.chaosrc"), write("/opt/chaos/lost", "lost"),
-	})
+	}
+	if p.as == "agent" {
+		first, second = agentFirst(n), agentSecond(n)
+		lost = []change{write("/workspace/chaos/lost", fmt.Sprintf("lost %d", n)), write("/workspace/chaos/a", "lost"), linger()}
+	}
 	return [][]string{
 		{"tx", "begin", box, "--as", p.as, "--boundary", p.boundary},
-		{"tx", "exec", placeholder, "--", shellOf(rootFirst(n, agent))},
+		{"tx", "exec", placeholder, "--", shellOf(first)},
 		{"tx", "savepoint", placeholder, "middle"},
-		{"tx", "exec", placeholder, "--", lost},
+		{"tx", "exec", placeholder, "--", shellOf(lost)},
 		{"tx", "rollback", placeholder, "--to", "middle"},
-		{"tx", "exec", placeholder, "--", shellOf(rootSecond(n))},
+		{"tx", "exec", placeholder, "--", shellOf(second)},
 		{"tx", "commit", placeholder},
 	}
 }

@@ -17,6 +17,7 @@ type report struct {
 	state      orchestrator.State // of the transaction; "" when none had begun
 	stuck      []string           // reasons, also of what recover mended later
 	unlocked   bool               // the operator had to take a killed task's lock away
+	cleared    bool               // the operator had to delete a foreign snapshot
 	woken      bool               // the VM was off afterwards, and the next command started it
 	took       time.Duration
 	moment     time.Duration // when the fault came
@@ -93,6 +94,11 @@ func (w *world) play(s schedule) (r report) {
 	}
 	r.state = tx.State
 	r.trail = append(r.trail, tx.history())
+	if s.fault == faultForeign { // it is in nobody's way any more
+		if err := w.checkForeign(&r); err != nil {
+			r.violate("delete the foreign snapshot: %v", err)
+		}
+	}
 	w.checkVM(&r, tx, struck)
 	want := before
 	switch tx.State {
@@ -236,6 +242,13 @@ func proof(res result) (head, problem string) {
 // right: the fault ended a task of the cluster in the middle, and with the task
 // nobody is left to take its lock away.
 func (w *world) operate(r *report, reasons []string) {
+	if r.fault == faultForeign && slices.ContainsFunc(reasons, func(why string) bool { return strings.Contains(why, foreignName) }) {
+		r.cleared = true
+		if err := w.dropForeign(); err != nil {
+			r.violate("delete the foreign snapshot: %v", err)
+		}
+		return
+	}
 	asked := slices.ContainsFunc(reasons, func(why string) bool {
 		return strings.Contains(why, fmt.Sprintf("qm unlock %d", w.sandbox.VM.ID))
 	})
@@ -327,6 +340,9 @@ func (w *world) checkVM(r *report, tx transaction, struck time.Time) {
 		r.violate("the VM is locked: %s", vm.Lock)
 	}
 	names, err := w.snapshots()
+	if own, err := w.ofVolume(); err != nil || len(own) > 0 {
+		r.violate("snapshots %q, %v on the workspace volume; want none", own, err)
+	}
 	if err != nil || !slices.Equal(names, []string{pristine}) {
 		r.violate("snapshots %q, %v; want only %s", names, err, pristine)
 	}

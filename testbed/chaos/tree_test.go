@@ -15,6 +15,10 @@ var roots = []string{
 	"/etc", "/home", "/root", "/workspace", "/usr/local", "/opt", "/srv", "/boot", "/var/spool", "/var/tmp",
 }
 
+// unseen leaves out where the workspace volume is mounted: what it holds is seen
+// where the agent finds it, and the rest is savepoint's own.
+const unseen = "-path /srv/savepoint -prune -o"
+
 // file is all of a file that a transaction may not leave half-changed.
 type file struct {
 	kind  string // find's letter: f, d, l, …
@@ -35,12 +39,14 @@ const leftover = "86413"
 // It is sent on standard input, so that no command line has its words.
 var scan = `set -e
 sync
-find ` + strings.Join(roots, " ") + ` -printf 'M %p\t%y %m %U:%G %l\n'
-find ` + strings.Join(roots, " ") + ` -type f -exec sha256sum {} + | sed 's/^/S /'
+find ` + strings.Join(roots, " ") + ` ` + unseen + ` -printf 'M %p\t%y %m %U:%G %l\n'
+find ` + strings.Join(roots, " ") + ` ` + unseen + ` -type f -exec sha256sum {} + | sed 's/^/S /'
 python3 - ` + strings.Join(roots, " ") + ` <<'EOF'
 import os, sys
 for root in sys.argv[1:]:
     for d, dirs, files in os.walk(root):
+        if d == "/srv":
+            dirs[:] = [s for s in dirs if s != "savepoint"]
         for p in [d] + [os.path.join(d, f) for f in files]:
             for n in os.listxattr(p, follow_symlinks=False):
                 print("X %s\t%s=%s" % (p, n, os.getxattr(p, n, follow_symlinks=False).hex()))

@@ -33,6 +33,7 @@ type world struct {
 	bin   string
 	dir   string // everything
 	cache string
+	zfs   bool // the lab's disks are on ZFS
 	api   *relay
 	jump  *relay
 
@@ -46,13 +47,13 @@ type world struct {
 
 // newWorld builds savepoint unless there is one, starts the lab and makes the
 // sandbox.
-func newWorld(ctx context.Context, t *testing.T, bin string) *world {
+func newWorld(ctx context.Context, t *testing.T, bin string, zfs bool) *world {
 	t.Helper()
 	cache, err := guest.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: ctx, dir: t.TempDir(), bin: bin, cache: cache, took: map[string]time.Duration{}}
+	w := &world{t: t, ctx: ctx, dir: t.TempDir(), bin: bin, cache: cache, zfs: zfs, took: map[string]time.Duration{}}
 	if w.bin == "" {
 		w.bin = filepath.Join(w.dir, "savepoint")
 		build := exec.CommandContext(ctx, "go", "build", "-o", w.bin, "savepoint/cmd/savepoint")
@@ -88,6 +89,14 @@ func (w *world) create() {
 
 func (w *world) state() string  { return filepath.Join(w.dir, "state") }
 func (w *world) labDir() string { return filepath.Join(w.state(), "lab") }
+// kind is what the lab's disks are, as lab up calls it.
+func (w *world) kind() string {
+	if w.zfs {
+		return "zfs"
+	}
+	return "qcow2"
+}
+
 func (w *world) config() string { return filepath.Join(w.dir, "savepoint.yaml") }
 
 func apiAddr(st lab.Status) string { return strings.TrimPrefix(st.APIURL, "https://") }
@@ -122,7 +131,7 @@ func (w *world) configure(st lab.Status) {
 // labUp starts the lab, which adopts the guests of a killed one.
 func (w *world) labUp() {
 	w.t.Helper()
-	p := w.start([]string{"SAVEPOINT_STATE_DIR=" + w.state()}, "lab", "up")
+	p := w.start([]string{"SAVEPOINT_STATE_DIR=" + w.state()}, "lab", "up", "--storage", w.kind())
 	if r := p.wait(10 * time.Minute); r.code != 0 {
 		w.t.Fatalf("start the lab: %s", r)
 	}
@@ -395,12 +404,27 @@ func (w *world) snapshots() ([]string, error) {
 	return names, nil
 }
 
-// volumes lists what lies in the VM's image directory: saved memory of a
-// snapshot that is gone would stay there unseen.
+// volumes lists what the VM has on the storages: saved memory of a snapshot that
+// is gone would stay there unseen.
 func (w *world) volumes() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(w.labDir(), "pve", "storage", "local", "images", fmt.Sprint(w.sandbox.VM.ID), "*"))
-	for i := range files {
-		files[i] = filepath.Base(files[i])
+	storages := []string{"local"}
+	if w.zfs {
+		storages = append(storages, "local-zfs")
 	}
-	return files, err
+	var out []string
+	for _, s := range storages {
+		var all []struct {
+			ID string `json:"volid"`
+			VM int    `json:"vmid"`
+		}
+		if err := w.request(http.MethodGet, "storage/"+s+"/content?content=images", nil, &all); err != nil {
+			return nil, err
+		}
+		for _, v := range all {
+			if v.VM == int(w.sandbox.VM.ID) {
+				out = append(out, v.ID)
+			}
+		}
+	}
+	return out, nil
 }

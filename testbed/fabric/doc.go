@@ -52,9 +52,10 @@
 // # Limits
 //
 // One fabric uses a directory at a time, and the caller sees to that. A fabric
-// is not taken over by another process: New sweeps what is there, and machines
-// on its taps have to be ended before. Close and Sweep detach taps that are in
-// use.
+// is not taken over by another process: New removes what is there and makes
+// another. Only the taps that machines hold are kept, apart from everything, until
+// Adopt puts them on a vnet again: such a machine is off the network for as long.
+// Close and Sweep remove taps that are in use.
 //
 // As on PVE, a guest that has never sent anything is reached from its own vnet,
 // but not from another vnet on another node: its node does not know its

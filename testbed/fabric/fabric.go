@@ -37,9 +37,10 @@ type node struct {
 	zones map[string]*zoneState
 }
 
-// New removes what an earlier fabric left in cfg.Dir, makes the underlay, the
-// nodes and the outside, and returns once every node's routing daemons answer.
-// On error nothing is left. A crash leaves what the record names; Sweep or the
+// New removes what an earlier fabric left in cfg.Dir, but for the taps that
+// machines still hold: see Adopt. It makes the underlay, the nodes and the
+// outside, and returns once every node's routing daemons answer. On error nothing
+// but those taps is left. A crash leaves what the record names; Sweep or the
 // next New removes it. The error wraps ErrUnavailable where a fabric is not
 // possible at all.
 func New(ctx context.Context, cfg Config) (*Fabric, error) {
@@ -49,13 +50,14 @@ func New(ctx context.Context, cfg Config) (*Fabric, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("start a fabric: %w", err)
 	}
-	if err := Sweep(ctx, cfg.Dir); err != nil {
+	parked, err := park(ctx, cfg.Dir)
+	if err != nil {
 		return nil, fmt.Errorf("start a fabric: %w", err)
 	}
 	f := &Fabric{cfg: cfg, instance: newInstance(cfg.Instance)}
-	f.ledger = &ledger{dir: cfg.Dir, r: record{Instance: f.instance, Run: runDir(f.instance)}}
+	f.ledger = &ledger{dir: cfg.Dir, r: record{Instance: f.instance, Run: runDir(f.instance), Parked: parked}}
 	if err := f.build(ctx); err != nil {
-		return nil, fmt.Errorf("start a fabric: %w", errors.Join(err, f.Close(ctx)))
+		return nil, fmt.Errorf("start a fabric: %w", errors.Join(err, f.end(ctx, parked)))
 	}
 	return f, nil
 }
@@ -129,8 +131,11 @@ func (f *Fabric) plug(ctx context.Context, ns, port string, address netip.Addr) 
 // Close ends the daemons and removes every namespace with what is in it, also
 // when ctx has ended. Taps that QEMU still holds stop working. On error the
 // record stays, and Sweep can be tried again.
-func (f *Fabric) Close(ctx context.Context) error {
-	err := Sweep(ctx, f.cfg.Dir)
+func (f *Fabric) Close(ctx context.Context) error { return f.end(ctx, "") }
+
+// end is Close but for one namespace.
+func (f *Fabric) end(ctx context.Context, keep string) error {
+	err := sweep(ctx, f.cfg.Dir, keep)
 	f.wg.Wait()
 	for _, n := range f.nodes {
 		err = errors.Join(err, n.mounts.close())

@@ -133,6 +133,11 @@ func (l *ledger) makeNamespace(ctx context.Context, name string) error {
 	if err := l.addNamespace(name); err != nil {
 		return err
 	}
+	return addNamespace(ctx, name)
+}
+
+// addNamespace makes a namespace that is recorded.
+func addNamespace(ctx context.Context, name string) error {
 	out, err := exec.CommandContext(ctx, "ip", "netns", "add", name).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make network namespace %s: %w: %s", name, err, bytes.TrimSpace(out))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -122,6 +123,9 @@ func (f *Fabric) attach(ctx context.Context, name, vnet string, p Port, create f
 	if err := n.detach(ctx, p.Name); err != nil {
 		return err
 	}
+	if err := s.dropGone(ctx); err != nil {
+		return err
+	}
 	s.ports[p.Name] = port{Port: p, vnet: vnet}
 	if err := s.filter(ctx); err != nil {
 		return err
@@ -170,6 +174,16 @@ func (n *node) detach(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// dropGone forgets the ports whose interface went with the guest that held it.
+func (s *zoneState) dropGone(ctx context.Context) error {
+	have, err := observe(ctx, s.ns)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(s.ports, func(name string, _ port) bool { _, there := have[name]; return !there })
 	return nil
 }
 

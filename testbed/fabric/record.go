@@ -25,6 +25,7 @@ type record struct {
 	Run        string    `json:"run"`        // directory of the daemons' sockets and configurations
 	Namespaces []string  `json:"namespaces"` // in the order they were made
 	Processes  []process `json:"processes"`
+	Parked     string    `json:"parked,omitempty"` // namespace with what an earlier fabric's machines hold
 }
 
 // process is a daemon. Token is one of its arguments and holds the random
@@ -65,6 +66,9 @@ func (r record) check() error {
 		if !strings.HasPrefix(n, nsPrefix(r.Instance)) || strings.Contains(n, "/") {
 			return fmt.Errorf("the record of fabric %q is damaged: namespace %q is not its own", r.Instance, n)
 		}
+	}
+	if r.Parked != "" && !parkedName.MatchString(r.Parked) {
+		return fmt.Errorf("the record of fabric %q is damaged: namespace %q is not its own", r.Instance, r.Parked)
 	}
 	for _, p := range r.Processes {
 		if !strings.HasPrefix(p.Token, r.Run+"/") {
@@ -197,7 +201,10 @@ const sweepTime = 60 * time.Second
 // it, and then the record: processes by id, start time and argument, namespaces
 // by name. It does nothing when there is no record. Machines that use a tap of
 // the fabric lose their network; end them before. It can be repeated.
-func Sweep(ctx context.Context, dir string) error {
+func Sweep(ctx context.Context, dir string) error { return sweep(ctx, dir, "") }
+
+// sweep is Sweep but for one namespace, which stays recorded.
+func sweep(ctx context.Context, dir, keep string) error {
 	r, err := loadRecord(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -205,18 +212,28 @@ func Sweep(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("remove what a fabric left: %w", err)
 	}
+	return r.sweep(ctx, dir, keep)
+}
+
+func (r record) sweep(ctx context.Context, dir, keep string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 	defer cancel()
 	var errs []error
 	for _, p := range slices.Backward(r.Processes) {
 		errs = append(errs, endProcess(ctx, "/proc", p))
 	}
-	for _, n := range slices.Backward(r.Namespaces) {
-		errs = append(errs, removeNamespace(ctx, n))
+	for _, n := range slices.Backward(append(slices.Clone(r.Namespaces), r.Parked)) {
+		if n != "" && n != keep {
+			errs = append(errs, removeNamespace(ctx, n))
+		}
 	}
 	errs = append(errs, os.RemoveAll(r.Run))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what fabric %s left: %w; its record stays in %s, try again", r.Instance, err, dir)
+	}
+	if keep != "" {
+		r.Namespaces, r.Processes = nil, nil
+		return writeFile(recordFile(dir), r)
 	}
 	return os.Remove(recordFile(dir))
 }

@@ -41,7 +41,14 @@ type build struct {
 	opts   Options
 	hash   string
 	dir    string // working directory, removed at the end
+
+	hook      string   // run in the installed system when it is complete; "" = none
+	composing composer // nil = compose
 }
+
+// composer makes the root's archive from that of the packages and returns the
+// kernel modules that were wanted.
+type composer func(packages io.Reader, root io.Writer, release, uuid string, wanted []string) (map[string][]byte, error)
 
 func (b *build) step(format string, args ...any) {
 	if b.opts.Progress != nil {
@@ -214,7 +221,11 @@ func (b *build) build(ctx context.Context) (err error) {
 
 // rootfs returns the archive of installed packages, from the cache or anew.
 func (b *build) rootfs(ctx context.Context) (string, error) {
-	final := filepath.Join(b.opts.CacheDir, "rootfs-"+b.recipe.rootfsHash()+".tar")
+	name := b.recipe.rootfsHash()
+	if b.hook != "" { // which the recipe knows nothing of
+		name = b.hash
+	}
+	final := filepath.Join(b.opts.CacheDir, "rootfs-"+name+".tar")
 	if st, err := os.Stat(final); err == nil && st.Size() > 0 {
 		return final, nil
 	}
@@ -248,6 +259,9 @@ func (b *build) rootfs(ctx context.Context) (string, error) {
 	}
 	for _, o := range apt {
 		args = append(args, "--aptopt="+o)
+	}
+	if b.hook != "" {
+		args = append(args, "--customize-hook="+b.hook, "--dpkgopt=force-unsafe-io")
 	}
 	args = append(args, b.recipe.Release, tmp)
 	args = append(args, lines...)
@@ -287,7 +301,11 @@ func (b *build) assemble(ctx context.Context, rootfs, out string) error {
 	if err != nil {
 		return err
 	}
-	modules, err := compose(src, dst, sys.release, uuid, order)
+	composing := b.composing
+	if composing == nil {
+		composing = compose
+	}
+	modules, err := composing(src, dst, sys.release, uuid, order)
 	if cerr := dst.Close(); err == nil {
 		err = cerr
 	}

@@ -12,14 +12,16 @@
 // Inside, busybox init runs a boot script, sshd, the guest agent and a listener
 // for the power button. The boot script reads the NoCloud drive (ISO 9660,
 // label cidata) and makes each clone itself: host name, machine id, host key,
-// login keys, addresses.
+// login keys, addresses. Before that it mounts the workspace volume of a machine
+// that has a second disk with one, with the program that sshexec keeps for every
+// kind of guest.
 //
 // # Invariants
 //
 //   - An image is named by the hash of its recipe: every embedded file, the
-//     package list, the Debian release and the options. What is in the cache
-//     under that hash was finished; a build works in a directory of its own
-//     and renames at the end, under a lock.
+//     program for the workspace volume, the package list, the Debian release and
+//     the options. What is in the cache under that hash was finished; a build
+//     works in a directory of its own and renames at the end, under a lock.
 //   - No secret is in the image: no host key, no machine id, no password, no
 //     login key, no package source.
 //   - Two users: root (keys only) and agent (uid 1000, no privileges).

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,4 +40,23 @@ func TestLabBuildIsCached(t *testing.T) {
 		t.Errorf("second build: got %+v, want the first one's image %s", second, first.Path)
 	}
 	t.Logf("%s, looked up in %v", second.Path, time.Since(start))
+}
+
+func TestLabStockIsCached(t *testing.T) {
+	dir := labCache(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	opts := Options{CacheDir: dir, Progress: func(s string) { t.Log(s) }}
+	first, err := BuildStock(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(first.Manifest)
+	if err != nil || !strings.Contains(string(manifest), "\ncloud-init ") || strings.Contains(string(manifest), "qemu-guest-agent ") {
+		t.Errorf("the image is no stock one: %v\n%s", err, manifest)
+	}
+	second, err := BuildStock(ctx, opts)
+	if err != nil || !second.Cached || second.Path != first.Path {
+		t.Errorf("second build: got %+v, %v, want the first one's image %s", second, err, first.Path)
+	}
 }

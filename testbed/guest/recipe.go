@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"savepoint/orchestrator/sshexec"
 )
 
 //go:embed files
@@ -102,7 +104,7 @@ func (r recipe) rootfsHash() string {
 // hash names the image.
 func (r recipe) hash() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "image %d\n%s\n%d\n%q\n", recipeVersion, r.rootfsHash(), r.DiskMiB, kernelArgs)
+	fmt.Fprintf(h, "image %d\n%s\n%d\n%q\n%s\n", recipeVersion, r.rootfsHash(), r.DiskMiB, kernelArgs, sshexec.WorkspaceScript)
 	err := fs.WalkDir(embedded, "files", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

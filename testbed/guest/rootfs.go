@@ -7,6 +7,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"savepoint/orchestrator/sshexec"
 )
 
 // overlayFile is one of our files in the guest.
@@ -35,6 +37,7 @@ func overlay(uuid string) []overlayFile {
 		{"usr/lib/savepoint/halt", "halt", "", 0o755},
 		{"usr/lib/savepoint/acpi/PWRF/00000080", "power-off", "", 0o755},
 		{"usr/sbin/shutdown", "shutdown", "", 0o755},
+		{strings.TrimPrefix(sshexec.WorkspacePath, "/"), "", sshexec.WorkspaceScript, 0o755},
 	}
 }
 

@@ -27,12 +27,22 @@ type Config struct {
 	// Address to listen at; the zero value means 127.0.0.1 and any port.
 	// Anything but loopback is refused.
 	Address netip.AddrPort
-	// Authorized are authorized_keys lines of the clients.
+	// Authorized are authorized_keys lines of the clients that may forward.
 	Authorized []string
 	// Resolve returns the loopback endpoint that stands for a guest's address
 	// and port, or false to refuse. It must be safe for concurrent use.
 	Resolve func(guest netip.Addr, port uint16) (netip.AddrPort, bool)
+	// Dial connects to a guest that has no loopback endpoint. It is asked first;
+	// an error that wraps ErrNoGuest hands the question on to Resolve. Nil:
+	// there are no such guests. It must be safe for concurrent use.
+	Dial func(ctx context.Context, guest netip.Addr, port uint16) (net.Conn, error)
+	// Commands are the accounts with a forced command, by user name. Such a user
+	// has no other rights here, whatever key he shows.
+	Commands map[string]Command
 }
+
+// ErrNoGuest says that an address is not one of Dial's guests.
+var ErrNoGuest = errors.New("no such guest")
 
 // Server is a listening jump host. Close it.
 type Server struct {
@@ -54,16 +64,12 @@ func Listen(cfg Config) (*Server, error) {
 	if !cfg.Address.Addr().IsLoopback() {
 		return nil, fmt.Errorf("start jump host at %s: only loopback addresses are allowed", cfg.Address)
 	}
-	if cfg.Resolve == nil {
+	if cfg.Resolve == nil && (len(cfg.Authorized) > 0 || len(cfg.Commands) == 0) {
 		return nil, errors.New("start jump host: no Resolve")
 	}
-	allowed := make([][]byte, len(cfg.Authorized))
-	for i, line := range cfg.Authorized {
-		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
-		if err != nil {
-			return nil, fmt.Errorf("start jump host: authorized key %d: %w", i+1, err)
-		}
-		allowed[i] = key.Marshal()
+	allowed, err := keys(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start jump host: %w", err)
 	}
 	key, err := hostKey(filepath.Join(cfg.Dir, "jump_host_key"))
 	if err != nil {
@@ -71,8 +77,12 @@ func Listen(cfg Config) (*Server, error) {
 	}
 	sc := &ssh.ServerConfig{
 		ServerVersion: "SSH-2.0-jump",
-		PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
-			for _, a := range allowed {
+		PublicKeyCallback: func(c ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
+			user := c.User()
+			if _, forced := cfg.Commands[user]; !forced {
+				user = forwarder
+			}
+			for _, a := range allowed[user] {
 				if subtle.ConstantTimeCompare(a, k.Marshal()) == 1 {
 					return nil, nil
 				}
@@ -89,6 +99,31 @@ func Listen(cfg Config) (*Server, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	return s, nil
+}
+
+// forwarder stands for everybody who has no command. No user can have that name.
+const forwarder = ""
+
+// keys are those that each user with a command, and the forwarder, may show.
+func keys(cfg Config) (map[string][][]byte, error) {
+	lines := map[string][]string{forwarder: cfg.Authorized}
+	for user, c := range cfg.Commands {
+		if user == forwarder || c.Run == nil {
+			return nil, fmt.Errorf("command of user %q: a user name and something to run are needed", user)
+		}
+		lines[user] = c.Authorized
+	}
+	out := map[string][][]byte{}
+	for user, list := range lines {
+		for i, line := range list {
+			key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+			if err != nil {
+				return nil, fmt.Errorf("authorized key %d of user %q: %w", i+1, user, err)
+			}
+			out[user] = append(out[user], key.Marshal())
+		}
+	}
+	return out, nil
 }
 
 // Addr returns where the server listens.
@@ -138,12 +173,19 @@ func (s *Server) serve(raw net.Conn) {
 	}
 	raw.SetDeadline(time.Time{}) //nolint:errcheck // as above
 	s.wg.Go(func() { ssh.DiscardRequests(reqs) })
-	var forwards sync.WaitGroup
+	serve := s.forward
+	if c, forced := s.cfg.Commands[conn.User()]; forced {
+		gone, lost := context.WithCancel(s.ctx)
+		defer lost()
+		s.wg.Go(func() { conn.Wait(); lost() })
+		serve = func(nc ssh.NewChannel) { c.serve(gone, nc) }
+	}
+	var channels sync.WaitGroup
 	for ch := range chans {
-		forwards.Go(func() { s.forward(ch) })
+		channels.Go(func() { serve(ch) })
 	}
 	conn.Close()
-	forwards.Wait()
+	channels.Wait()
 }
 
 // target is the payload of a direct-tcpip request, RFC 4254 section 7.2.
@@ -169,14 +211,11 @@ func (s *Server) forward(nc ssh.NewChannel) {
 		nc.Reject(ssh.Prohibited, "guests are named by address") //nolint:errcheck // as above
 		return
 	}
-	end, ok := s.cfg.Resolve(guest, uint16(to.Port))
-	if !ok || !end.Addr().IsLoopback() {
+	conn, err := s.dial(guest, uint16(to.Port))
+	if errors.Is(err, ErrNoGuest) {
 		nc.Reject(ssh.Prohibited, fmt.Sprintf("no guest at %s port %d", guest, to.Port)) //nolint:errcheck // as above
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", end.String())
-	cancel()
 	if err != nil {
 		nc.Reject(ssh.ConnectionFailed, fmt.Sprintf("guest %s does not answer", guest)) //nolint:errcheck // as above
 		return
@@ -190,12 +229,46 @@ func (s *Server) forward(nc ssh.NewChannel) {
 	}
 	defer ch.Close()
 	s.wg.Go(func() { ssh.DiscardRequests(reqs) })
-	carry(conn.(*net.TCPConn), ch)
+	carry(conn, ch)
+}
+
+// dialTime bounds how long a guest may take to accept a connection.
+const dialTime = 10 * time.Second
+
+// dial connects to a guest. ErrNoGuest: there is none.
+func (s *Server) dial(guest netip.Addr, port uint16) (stream, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, dialTime)
+	defer cancel()
+	conn, err := net.Conn(nil), ErrNoGuest
+	if s.cfg.Dial != nil {
+		conn, err = s.cfg.Dial(ctx, guest, port)
+	}
+	if errors.Is(err, ErrNoGuest) {
+		end, ok := s.cfg.Resolve(guest, port)
+		if !ok || !end.Addr().IsLoopback() {
+			return nil, ErrNoGuest
+		}
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", end.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if two, ok := conn.(stream); ok {
+		return two, nil
+	}
+	conn.Close()
+	return nil, fmt.Errorf("a connection of type %T cannot end one direction alone", conn)
+}
+
+// stream is a connection whose two directions end one by one.
+type stream interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // carry copies both ways, hands on each side's end of output, and ends when
 // both have ended or the guest's side is gone.
-func carry(conn *net.TCPConn, ch ssh.Channel) {
+func carry(conn stream, ch ssh.Channel) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := io.Copy(conn, ch); err != nil {

@@ -9,8 +9,11 @@ import (
 	"os/signal"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/guest"
 )
 
 // Modes of this test binary when it plays another process.
@@ -23,6 +26,7 @@ const (
 	modeSlow     = "slow"     // one that never becomes ready
 	modeFail     = "fail"     // one that says why it cannot start
 	modeDie      = "die"      // one that ends without a word
+	modeCluster  = "cluster"  // a real one of three nodes
 	modeInnocent = "innocent" // a process that has nothing to do with labs
 )
 
@@ -39,6 +43,9 @@ func play(mode, dir string) int {
 	if mode == modeInnocent {
 		_, _ = io.Copy(io.Discard, os.Stdin) // until the test lets go
 		return 0
+	}
+	if mode == modeCluster {
+		return playCluster(dir)
 	}
 	if mode == modeStubborn {
 		signal.Ignore(unix.SIGTERM)
@@ -81,5 +88,21 @@ func play(mode, dir string) int {
 		r.close()
 	}
 	<-ctx.Done()
+	return 0
+}
+
+// playCluster is the whole lab.
+func playCluster(dir string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	cache, err := guest.CacheDir()
+	if err == nil {
+		err = Serve(ctx, Options{
+			Dir: dir, Cache: cache, Nodes: 3, Network: NetworkEVPN, Log: zerolog.New(os.Stderr), Report: os.NewFile(3, "report"),
+		})
+	}
+	if err != nil {
+		return 1
+	}
 	return 0
 }

@@ -107,7 +107,7 @@ func TestUpAndDown(t *testing.T) {
 	if info, err := os.Stat(statusFile(dir)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("status file: %v, %v; it holds secrets", info.Mode(), err)
 	}
-	if err := Purge(dir); err == nil || !strings.Contains(err.Error(), "it runs") {
+	if err := Purge(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "it runs") {
 		t.Errorf("purge while it runs: %v", err)
 	}
 	if was, err := Down(t.Context(), dir); err != nil || !was {
@@ -120,7 +120,7 @@ func TestUpAndDown(t *testing.T) {
 	if was, err := Down(t.Context(), dir); err != nil || was {
 		t.Errorf("down again: %t, %v", was, err)
 	}
-	if err := Purge(dir); err != nil {
+	if err := Purge(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -289,13 +289,13 @@ func TestPurgeForeign(t *testing.T) {
 	if err := os.WriteFile(mine, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Purge(dir); err == nil || !strings.Contains(err.Error(), "does not look like") {
+	if err := Purge(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "does not look like") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(mine); err != nil {
 		t.Error(err)
 	}
-	if err := Purge(filepath.Join(dir, "missing")); err != nil {
+	if err := Purge(t.Context(), filepath.Join(dir, "missing")); err != nil {
 		t.Errorf("nothing to remove: %v", err)
 	}
 }
@@ -306,7 +306,7 @@ func TestPurgeAfterFailedStart(t *testing.T) {
 	if _, _, err := up(t, t.Context(), modeFail, dir, nil); err == nil {
 		t.Fatal("it started")
 	}
-	if err := Purge(dir); err != nil {
+	if err := Purge(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

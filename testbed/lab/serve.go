@@ -2,52 +2,21 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"savepoint/configs"
 	"savepoint/orchestrator/sshexec"
+	"savepoint/proxmox/evpn"
 	"savepoint/testbed/guest"
 	"savepoint/testbed/jump"
 	"savepoint/testbed/pve"
-	"savepoint/testbed/pve/access"
 	"savepoint/testbed/qemu"
 )
-
-// Options say what lab to run.
-type Options struct {
-	Dir     string // all its state
-	Cache   string // guest images, for the accelerator probe
-	Version string // "8" or "9"
-	Log     zerolog.Logger
-	// Report gets what the process that waits in Up wants to know. Nil: nobody
-	// waits.
-	Report io.WriteCloser
-}
-
-// The lab's fixed names.
-const (
-	NodeName = "pve1"
-	pool     = "savepoint"
-	storage  = "local"
-	bridge   = "vmbr0"
-	user     = "savepoint@pve" // what savepoint itself uses, with the least rights
-	admin    = "admin@pve"     // for people and their programs, with all rights
-	token    = "lab"
-	jumpUser = "jump"
-)
-
-// subnet is where guests have their addresses. It exists only inside QEMU's
-// user-mode networks; the host has no address and no route there.
-var subnet = netip.MustParsePrefix("10.99.0.0/20")
 
 // Serve runs the lab until ctx ends. It adopts the guests that a killed lab
 // left, and ends all guests on its way out.
@@ -70,12 +39,21 @@ func Serve(ctx context.Context, o Options) (err error) {
 		return errors.New("another lab runs, or is starting, in " + o.Dir)
 	}
 	defer f.Close()
+	if o, err = o.Complete(); err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return err
+	}
 	// The status of an earlier lab would be taken for ours until we have one.
 	if err := os.Remove(statusFile(o.Dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the status of an earlier lab: %w", err)
 	}
 	if err := recordProcess(o.Dir); err != nil {
 		return fmt.Errorf("record the lab's process: %w", err)
+	}
+	if err := o.record(); err != nil {
+		return err
 	}
 	l, err := open(ctx, o, r.step)
 	if err != nil {
@@ -86,53 +64,123 @@ func Serve(ctx context.Context, o Options) (err error) {
 	o.Log.Info().Str("api", l.status.APIURL).Str("jump", l.status.JumpAddress).Msg("lab is up")
 	<-ctx.Done()
 	o.Log.Info().Msg("lab ends")
-	return l.close()
+	return l.close(ctx)
 }
 
 // lab is a running one.
 type lab struct {
 	status   Status
-	machines *qemu.Machines
+	accel    qemu.Accelerator
+	disks    disks
+	net      *network // nil: user-mode networks
+	machines map[string]*qemu.Machines
 	api      *pve.Server
-	jump     *jump.Server
+	bastion  *jump.Server
+	sshd     map[string]*jump.Server // of the nodes
 	serving  errgroup.Group
 }
 
+// open brings the parts up, each after what it stands on.
 func open(ctx context.Context, o Options, step func(string)) (l *lab, err error) {
-	l = &lab{}
+	l = &lab{machines: map[string]*qemu.Machines{}, sshd: map[string]*jump.Server{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.close())
+			err = errors.Join(err, l.close(ctx))
 		}
 	}()
 	step("finding out how guests can run here")
-	accel, err := accelerator(ctx, o, step)
+	if l.accel, err = accelerator(ctx, o, step); err != nil {
+		return l, err
+	}
+	if l.disks, err = openDisks(ctx, o); err != nil {
+		return l, err
+	}
+	if o.Network == NetworkEVPN {
+		step("making the network between the nodes")
+		if l.net, err = openNetwork(ctx, o); err != nil {
+			return l, err
+		}
+	}
+	if err := l.openMachines(ctx, o); err != nil {
+		return l, err
+	}
+	address, err := l.openAPI(ctx, o)
 	if err != nil {
 		return l, err
 	}
-	images, err := qemu.NewImages("")
-	if err != nil {
+	if err := l.openSSH(o); err != nil {
 		return l, err
 	}
-	l.machines, err = qemu.New(ctx, qemu.Config{
-		Dir: machinesDir(o.Dir), Accel: accel, Images: images, Notice: func(text string) { o.Log.Info().Msg(text) },
-	})
-	if err != nil {
-		return l, err
+	l.status = l.describe(o, "https://"+address)
+	return l, l.publish(o)
+}
+
+// openMachines takes over each node's guests.
+func (l *lab) openMachines(ctx context.Context, o Options) (err error) {
+	for _, node := range o.nodes() {
+		c := qemu.Config{
+			Dir: machinesDir(o.Dir, node), Accel: l.accel, Images: l.disks.files, Notice: func(text string) { o.Log.Info().Str("node", node).Msg(text) },
+		}
+		if l.disks.zfs != nil {
+			c.Volumes = l.disks.zfs
+		}
+		if l.net != nil {
+			c.Tap = l.net.tapsOf(node)
+		}
+		if l.machines[node], err = qemu.New(ctx, c); err != nil {
+			delete(l.machines, node)
+			return err
+		}
 	}
-	if l.api, err = pve.New(apiConfig(o, l.machines, images)); err != nil {
-		return l, err
+	if l.net != nil {
+		l.net.runs = func(node string, vmid int) bool { return l.machines[node].Status(vmid).Running }
+	}
+	return nil
+}
+
+// openAPI starts the API's server, on a network that is what it says.
+func (l *lab) openAPI(ctx context.Context, o Options) (address string, err error) {
+	c := apiConfig(o)
+	c.Storages, c.Backends = l.disks.storages(), map[string]pve.Backend{}
+	for node, m := range l.machines {
+		c.Backends[node] = pve.Backend{Machines: m, Disks: l.disks.api()}
+	}
+	if l.net != nil {
+		c.Fabric, c.Addresses = l.net, map[string]netip.Addr{}
+		for _, node := range o.nodes() {
+			c.Addresses[node] = l.net.Address(node)
+		}
+	}
+	if l.api, err = pve.New(c); err != nil {
+		return "", err
+	}
+	for _, f := range o.Faults.List {
+		l.api.Faults.Add(f)
+	}
+	if l.net != nil {
+		if err := l.net.restore(ctx, o.nodes(), l.api.RunningSDN()); err != nil {
+			return "", err
+		}
+		if err := l.net.adopt(ctx, l.machines); err != nil {
+			return "", err
+		}
 	}
 	listen, err := pve.Listen("127.0.0.1:0")
 	if err != nil {
-		return l, err
+		return "", err
 	}
 	l.serving.Go(func() error { return l.api.Serve(listen) })
+	return listen.Addr().String(), nil
+}
+
+// openSSH starts the bastion and the sshd of the nodes, which have an account
+// where there is something to do for it.
+func (l *lab) openSSH(o Options) error {
 	id, err := identity(o.Dir)
 	if err != nil {
-		return l, err
+		return err
 	}
-	l.jump, err = jump.Listen(jump.Config{
+	c := jump.Config{
 		Dir: o.Dir, Authorized: []string{id.AuthorizedKey()},
 		Resolve: func(guest netip.Addr, port uint16) (netip.AddrPort, bool) {
 			if port != 22 {
@@ -140,34 +188,56 @@ func open(ctx context.Context, o Options, step func(string)) (l *lab, err error)
 			}
 			return l.api.SSHEndpoint(guest)
 		},
-	})
-	if err != nil {
-		return l, err
 	}
-	secrets := l.api.Credentials()
-	l.status = Status{
-		Running: true, APIURL: "https://" + listen.Addr().String(), CAFile: l.api.CAFile(),
-		TokenID: admin + "!" + token, TokenSecret: secrets.Tokens[admin+"!"+token].Reveal(),
-		User: access.Superuser, Password: secrets.Passwords[access.Superuser].Reveal(),
-		PVEVersion: l.api.Version(), Network: "user", Storage: "qcow2",
-		Nodes: []Node{{Name: NodeName, Online: true}}, StateDir: o.Dir, Accelerator: accel.Name, AcceleratorReason: accel.Reason,
-		Config: configFile(o.Dir), JumpAddress: l.jump.Addr().String(), PID: os.Getpid(),
+	if l.net != nil {
+		c.Dial = l.net.dial
 	}
-	return l, l.publish(o)
+	if l.bastion, err = jump.Listen(c); err != nil || l.disks.pool == nil && l.net == nil {
+		return err
+	}
+	for _, node := range o.nodes() {
+		dir := filepath.Join(o.Dir, "ssh", node)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("start the sshd of node %s: %w", node, err)
+		}
+		commands := map[string]jump.Command{}
+		if l.disks.pool != nil {
+			commands[zfsUser] = l.disks.forced(node, id.AuthorizedKey())
+		}
+		if l.net != nil {
+			if commands[evpn.User], err = l.net.routesCommand(dir, node, id.AuthorizedKey()); err != nil {
+				return fmt.Errorf("start the sshd of node %s: %w", node, err)
+			}
+		}
+		s, err := jump.Listen(jump.Config{Dir: dir, Commands: commands})
+		if err != nil {
+			return fmt.Errorf("start the sshd of node %s: %w", node, err)
+		}
+		l.sshd[node] = s
+	}
+	return nil
 }
 
-func (l *lab) close() error {
+// close ends what open made, in the other order, also when ctx has ended.
+func (l *lab) close(ctx context.Context) error {
 	var errs []error
-	if l.jump != nil {
-		errs = append(errs, l.jump.Close())
+	for _, s := range l.sshd {
+		errs = append(errs, s.Close())
+	}
+	if l.bastion != nil {
+		errs = append(errs, l.bastion.Close())
 	}
 	if l.api != nil {
 		l.api.Close()
 		errs = append(errs, l.serving.Wait())
 	}
-	if l.machines != nil {
-		errs = append(errs, l.machines.Close())
+	for _, m := range l.machines {
+		errs = append(errs, m.Close())
 	}
+	if l.net != nil {
+		errs = append(errs, l.net.Close(ctx))
+	}
+	errs = append(errs, l.disks.close(ctx))
 	return errors.Join(errs...)
 }
 
@@ -180,45 +250,15 @@ func accelerator(ctx context.Context, o Options, step func(string)) (qemu.Accele
 	return qemu.Accel(ctx, qemu.Probe{Kernel: img.Kernel, Initrd: img.Initrd, CacheDir: o.Cache})
 }
 
-func machinesDir(dir string) string { return filepath.Join(dir, "qemu") }
-
-// apiConfig gives savepoint's token exactly the rights that it needs, so that
-// the lab also shows that they are enough.
-func apiConfig(o Options, m *qemu.Machines, disks *qemu.Images) pve.Config {
-	version, agent := "9.2", "VM.GuestAgent.FileRead"
-	if o.Version == "8" {
-		version, agent = "8.4", "VM.Monitor"
+// machinesDir has the records of a node's guests.
+func machinesDir(dir, node string) string {
+	if node == NodeName {
+		return filepath.Join(dir, machinesPrefix)
 	}
-	return pve.Config{
-		Dir: filepath.Join(o.Dir, "pve"), Node: NodeName, Version: version,
-		Machines: m, Disks: disks, Pools: []string{pool}, Bridges: []string{bridge},
-		Storages: []pve.Storage{{ID: storage}},
-		Users: []access.User{
-			{ID: user, Tokens: []access.Token{{ID: token}}},
-			{ID: admin, Tokens: []access.Token{{ID: token, Shared: true}}},
-		},
-		Roles: map[string][]string{
-			"SavepointPool": {
-				"VM.Audit", "VM.Allocate", "VM.Clone", "VM.PowerMgmt", "VM.Snapshot",
-				"VM.Config.Disk", "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
-				"VM.Config.HWType", "VM.Config.Options", "VM.Config.Cloudinit", "Pool.Audit", agent,
-			},
-			"SavepointStorage": {"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit"},
-			"SavepointNetwork": {"SDN.Use"},
-		},
-		ACL: append(append(grant(user), grant(user+"!"+token)...),
-			access.Entry{Path: "/", Subject: admin, Role: "Administrator"}),
-		Logger: o.Log,
-	}
+	return filepath.Join(dir, machinesPrefix+"-"+node)
 }
 
-func grant(subject string) []access.Entry {
-	return []access.Entry{
-		{Path: "/pool/" + pool, Subject: subject, Role: "SavepointPool"},
-		{Path: "/storage/" + storage, Subject: subject, Role: "SavepointStorage"},
-		{Path: "/sdn/zones/localnetwork/" + bridge, Subject: subject, Role: "SavepointNetwork"},
-	}
-}
+const machinesPrefix = "qemu"
 
 func identityFile(dir string) string { return filepath.Join(dir, "id_ed25519") }
 
@@ -228,51 +268,4 @@ func identity(dir string) (sshexec.Identity, error) {
 		return sshexec.LoadIdentity(identityFile(dir))
 	}
 	return sshexec.CreateIdentity(identityFile(dir), "savepoint lab")
-}
-
-func configFile(dir string) string { return filepath.Join(dir, "savepoint.yaml") }
-
-// publish writes the configuration for savepoint and then the status.
-func (l *lab) publish(o Options) error {
-	c := configs.Default(filepath.Join(o.Dir, "orchestrator"))
-	c.Cluster.URL, c.Cluster.CAFile = l.status.APIURL, l.status.CAFile
-	c.Cluster.TokenID = user + "!" + token
-	c.Cluster.TokenSecret = configs.NewSecret(l.api.Credentials().Tokens[c.Cluster.TokenID].Reveal())
-	c.Cluster.Nodes, c.Cluster.Pool, c.Cluster.Storage = []string{NodeName}, pool, storage
-	c.Cluster.VMIDFirst, c.Cluster.VMIDLast = 9000, 9999
-	c.Sandbox.Bridge, c.Sandbox.Subnet = bridge, subnet
-	c.SSH.IdentityFile = identityFile(o.Dir)
-	c.SSH.Jump = configs.Jump{Address: l.status.JumpAddress, User: jumpUser, HostKey: l.jump.HostKey(), IdentityFile: identityFile(o.Dir)}
-	if err := configs.WriteWithSecrets(configFile(o.Dir), c); err != nil {
-		return err
-	}
-	raw, err := json.MarshalIndent(l.status, "", "  ") //nolint:gosec // the lab's own secrets, into a file of mode 0600
-	if err != nil {
-		return err
-	}
-	return writeFile(statusFile(o.Dir), raw)
-}
-
-// reporter tells the waiting process how far the start is. Nobody may be
-// listening any more; that is no reason to stop.
-type reporter struct{ w io.WriteCloser }
-
-func (r *reporter) send(m message) {
-	if r.w == nil {
-		return
-	}
-	raw, err := json.Marshal(m)
-	if err != nil {
-		return
-	}
-	_, _ = r.w.Write(append(raw, '\n'))
-}
-
-func (r *reporter) step(s string) { r.send(message{Step: s}) }
-
-func (r *reporter) close() {
-	if r.w != nil {
-		_ = r.w.Close()
-		r.w = nil
-	}
 }

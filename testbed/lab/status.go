@@ -16,6 +16,9 @@ import (
 type Node struct {
 	Name   string `json:"name"`
 	Online bool   `json:"online"`
+	// Address is the node's in the network between the nodes; "" in a user-mode lab.
+	Address string `json:"address,omitempty"`
+	SSH     string `json:"ssh,omitempty"` // where its sshd listens, if it has accounts
 }
 
 // Status is where a lab is and how to get in. Its JSON form is a contract.
@@ -29,6 +32,11 @@ type Status struct {
 	Password    string `json:"password"`
 	PVEVersion  string `json:"pve_version"`
 	Network     string `json:"network"`
+	// Isolation tells whether guests are in zones that are kept apart, and
+	// IsolationReason why not.
+	Isolation       bool   `json:"isolation"`
+	IsolationReason string `json:"isolation_reason,omitempty"`
+
 	Storage     string `json:"storage"`
 	Nodes       []Node `json:"nodes"`
 	StateDir    string `json:"state_dir"`
@@ -37,7 +45,10 @@ type Status struct {
 	AcceleratorReason string `json:"accelerator_reason"`
 	Config            string `json:"config"`
 	JumpAddress       string `json:"jump_address"`
-	PID               int    `json:"pid"`
+	// Faults is the file of what goes wrong on purpose, and FaultsDigest what it held.
+	Faults       string `json:"faults,omitempty"`
+	FaultsDigest string `json:"faults_digest,omitempty"`
+	PID          int    `json:"pid"`
 }
 
 func statusFile(dir string) string { return filepath.Join(dir, "status.json") }

@@ -1,6 +1,8 @@
 package pve
 
 import (
+	"crypto/sha1"
+	"fmt"
 	"strings"
 
 	"savepoint/testbed/pve/access"
@@ -29,12 +31,26 @@ func postTicket(c *call) (any, error) {
 // getTicket is GET /access/ticket, which exists to draw a login page.
 func getTicket(*call) (any, error) { return nil, nil }
 
+// realms are the two that every cluster has, by name and purpose.
+var realms = [][2]string{{"pam", "Linux PAM standard authentication"}, {"pve", "Proxmox VE authentication server"}}
+
 // listDomains is GET /access/domains.
 func listDomains(*call) (any, error) {
-	return []map[string]any{
-		{"realm": "pam", "type": "pam", "comment": "Linux PAM standard authentication"},
-		{"realm": "pve", "type": "pve", "comment": "Proxmox VE authentication server"},
-	}, nil
+	var out []map[string]any
+	for _, r := range realms {
+		out = append(out, map[string]any{"realm": r[0], "type": r[0], "comment": r[1]})
+	}
+	return out, nil
+}
+
+// readDomain is GET /access/domains/{realm}.
+func readDomain(c *call) (any, error) {
+	for _, r := range realms {
+		if r[0] == c.p.Str("realm") {
+			return map[string]any{"type": r[0], "comment": r[1], "digest": fmt.Sprintf("%x", sha1.Sum(fmt.Append(nil, realms)))}, nil
+		}
+	}
+	return nil, fail("domain '%s' does not exist", c.p.Str("realm"))
 }
 
 // permissions is GET /access/permissions.

@@ -19,6 +19,8 @@ type NIC struct {
 	Slot   string // "net0"
 	MAC    string
 	Bridge string
+	// Addresses are the guest's static ones on it, from ipconfigN.
+	Addresses []netip.Prefix
 }
 
 // Machine is what a backend needs to start one VM.
@@ -98,6 +100,19 @@ type Disks interface {
 	// ISO writes an ISO 9660 image with the label and files: the cloud-init drive.
 	ISO(ctx context.Context, d Disk, label string, files map[string][]byte) error
 	Remove(ctx context.Context, d Disk) error
+}
+
+// PoolDisks are Disks that know pools, where each volume is a file in a place of
+// its own (Storage.Pool) and takes its snapshots itself.
+type PoolDisks interface {
+	Disks
+	// Base makes a volume one that others can be linked to, and from then on it
+	// has the other path.
+	Base(ctx context.Context, d Disk, path string) error
+	// Snapshots lists a volume's, oldest first, whoever took them.
+	Snapshots(ctx context.Context, d Disk) ([]string, error)
+	// Usage is how many bytes a storage's directory holds and has left.
+	Usage(ctx context.Context, dir string) (used, free int64, err error)
 }
 
 // Pauser is implemented by Machines that can also halt and reset a VM's CPUs.

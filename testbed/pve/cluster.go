@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"slices"
@@ -15,6 +16,9 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // readVersion is GET /version.
 func readVersion(c *call) (any, error) {
 	release, version := c.s.cfg.release()
+	if odd := c.s.oddities().Version; odd != "" {
+		version = odd
+	}
 	return map[string]any{"release": release, "version": version, "repoid": "0000000000000000"}, nil
 }
 
@@ -48,11 +52,19 @@ func clusterStatus(c *call) (any, error) {
 			id++
 		}
 		out = append(out, map[string]any{
-			"id": "node/" + m.cfg.Node, "type": "node", "name": m.cfg.Node, "ip": "127.0.0." + itoa(i+1),
+			"id": "node/" + m.cfg.Node, "type": "node", "name": m.cfg.Node, "ip": m.address(i),
 			"level": "", "local": flag(m == c.s), "nodeid": id, "online": flag(m.up()),
 		})
 	}
 	return out, nil
+}
+
+// address is where the other nodes of the cluster reach the i-th node.
+func (s *Server) address(i int) string {
+	if a, ok := s.cfg.Addresses[s.cfg.Node]; ok {
+		return a.String()
+	}
+	return "127.0.0." + itoa(i+1)
 }
 
 // clusterName is the name of a cluster of several nodes.
@@ -144,10 +156,14 @@ func nodeStatus(c *call) (any, error) {
 
 // nodeTime is GET /nodes/{node}/time.
 func nodeTime(c *call) (any, error) {
-	now := c.s.cfg.Now()
+	now := c.s.cfg.Now().Add(c.s.oddities().Skew)
 	_, offset := now.In(time.Local).Zone()
 	return map[string]any{"time": now.Unix(), "localtime": now.Unix() + int64(offset), "timezone": "Etc/UTC"}, nil
 }
+
+// listContainers is GET /nodes/{node}/lxc. There are none; who lists all guests
+// of a node asks for them too.
+func listContainers(*call) (any, error) { return []any{}, nil }
 
 // listNetworks is GET /nodes/{node}/network. Vnets are listed only where a
 // filter asks for them.
@@ -212,7 +228,7 @@ func resources(c *call) (any, error) {
 		if kind == "" || kind == "storage" {
 			for _, st := range m.storages {
 				if c.may("/storage/"+st.ID, "Datastore.Audit") {
-					out = append(out, m.storageResource(st))
+					out = append(out, m.storageResource(c.ctx, st))
 				}
 			}
 		}
@@ -234,14 +250,14 @@ func (s *Server) zoneResource(node, zone, status string) map[string]any {
 	return map[string]any{"id": "sdn/" + node + "/" + zone, "type": "sdn", "sdn": zone, "node": node, "status": status}
 }
 
-func (s *Server) storageResource(st Storage) map[string]any {
+func (s *Server) storageResource(ctx context.Context, st Storage) map[string]any {
 	out := map[string]any{
 		"id": "storage/" + s.cfg.Node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": s.cfg.Node,
 		"status": "unknown", "plugintype": st.Type, "shared": flag(st.Shared), "content": strings.Join(st.Content, ","),
 	}
 	if s.up() {
 		out["status"] = "available"
-		out["maxdisk"], out["disk"], _ = st.usage()
+		out["maxdisk"], out["disk"], _, _ = s.usageOf(ctx, st)
 	}
 	return out
 }

@@ -1,8 +1,10 @@
 package pve
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"savepoint/testbed/pve/access"
+	"savepoint/testbed/pve/schema"
 )
 
 // Config is what a Server is made of.
@@ -22,6 +25,9 @@ type Config struct {
 	// Nodes are the names of a cluster's nodes; the first one serves. Only
 	// Node when empty.
 	Nodes []string
+	// Addresses are those of the nodes in the cluster, by name; 127.0.0.N for
+	// those that are left out.
+	Addresses map[string]netip.Addr
 	// Version is the release to behave like, "8.4" or "9.2" (the default);
 	// other 8.x and 9.x are taken as these.
 	Version string
@@ -44,6 +50,14 @@ type Config struct {
 	// server's own node; 0 is until its end, as on a real node, less than 0 is
 	// not at all, as for the other nodes of a cluster.
 	ReloadWait time.Duration
+
+	// DownloadCAs are trusted when the cluster is told to fetch a file, which it
+	// does from loopback addresses only; nil are the system's.
+	DownloadCAs *x509.CertPool
+
+	// Seen is told every request of a known user, before anything is checked,
+	// and those for other nodes too; nil is nobody.
+	Seen func(schema.Request)
 
 	// Pools are resource pools that are made when they are missing.
 	Pools []string
@@ -102,6 +116,10 @@ type Storage struct {
 	// Format of new images: "qcow2" (the default) or "raw", which cannot be
 	// snapshotted. A zfspool shows raw and can.
 	Format string
+	// Pool is the name of a zfspool's real pool. A volume is then the raw file
+	// "raw" in the directory Path/NAME, and Disks must be PoolDisks. Empty: a
+	// stand-in with qcow2 images, whose newest-only rule the server keeps by itself.
+	Pool string
 	// VolumeChain keeps snapshots as a chain of volumes (9.x only): then only
 	// the newest can be restored.
 	VolumeChain bool

@@ -1,18 +1,15 @@
 package pve
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp/syntax"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
+	"savepoint/testbed/pve/official"
 	"savepoint/testbed/pve/schema"
 )
 
@@ -20,120 +17,149 @@ import (
 // take, by "METHOD path name", with the reason.
 var unsupported = map[string]string{}
 
-// TestConformance compares the table with the official schema: every call we
-// declare must exist, with the same parameters, permission and proxying.
-func TestConformance(t *testing.T) {
-	files := os.Getenv("SAVEPOINT_PVE_APIDATA")
-	if files == "" {
-		t.Skip("SAVEPOINT_PVE_APIDATA does not name the official schema")
+// comparison is the table held against one release.
+type comparison struct {
+	release *official.Release
+	areas   map[string]*area
+	wrong   []string
+}
+
+// area counts what was compared below one part of the API.
+type area struct{ calls, official, params, keys, permissions int }
+
+func (c *comparison) add(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+}
+
+// areaOf is where a call is counted: its first two parts, or three below a node.
+func areaOf(name string) string {
+	_, path, _ := strings.Cut(name, " ")
+	parts := strings.Split(path, "/")
+	n := 2
+	switch parts[1] {
+	case "nodes":
+		n = 4
+	case "cluster":
+		n = 3
 	}
-	for _, file := range strings.Split(files, ":") {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			official := readOfficial(t, file)
-			major := "8"
-			if _, ok := official["POST /cluster/sdn/lock"]; ok { // came with 9
-				major = "9"
+	return strings.Join(parts[:min(n, len(parts))], "/")
+}
+
+func (c *comparison) area(name string) *area {
+	at := areaOf(name)
+	if c.areas[at] == nil {
+		c.areas[at] = &area{}
+	}
+	return c.areas[at]
+}
+
+// compareTable holds every call that we declare for the release against it: it
+// must exist, with the same parameters, permission and proxying; and a call
+// that only the other release has here must be one that this one has not.
+func compareTable(release *official.Release) *comparison {
+	c := &comparison{release: release, areas: map[string]*area{}}
+	served := map[string]bool{}
+	for _, r := range table() {
+		if r.in(release.Major) {
+			key := r.method + " " + r.path
+			if served[key] {
+				c.add("%s: declared twice", key)
 			}
-			calls, params := 0, 0
-			for _, r := range table() {
-				if r.since > major || r.until != "" && r.until < major {
-					continue
-				}
-				key := r.method + " " + r.path
-				want, ok := official[key]
-				if !ok {
-					t.Errorf("%s: not in the official schema", key)
-					continue
-				}
-				calls++
-				params += compareCall(t, key, want, &r, major)
+			served[key] = true
+			if want := release.Calls[key]; want != nil {
+				c.call(key, want, &r)
+			} else {
+				c.add("%s: not in the official schema", key)
 			}
-			t.Logf("version %s: %d calls with %d parameters compared", major, calls, params)
+		}
+	}
+	for _, r := range table() {
+		if key := r.method + " " + r.path; !served[key] && release.Calls[key] != nil {
+			c.add("%s: held back from this release, which has it", key)
+		}
+	}
+	for name := range release.Calls {
+		c.area(name).official++
+	}
+	return c
+}
+
+// TestSchemaReport compares the table with the official schema of every release
+// that the environment names, and prints what was compared. Every call that the
+// server answers is in the table: it knows no others (newRoutes).
+func TestSchemaReport(t *testing.T) {
+	releases, err := official.Releases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(releases) == 0 {
+		t.Skip(official.Env + " does not name the official schema")
+	}
+	for _, release := range releases {
+		t.Run(release.File, func(t *testing.T) {
+			c := compareTable(release)
+			for _, w := range c.wrong {
+				t.Error(w)
+			}
+			t.Log(c.report())
 		})
 	}
 }
 
-// officialCall is the part of the schema's form that is compared.
-type officialCall struct {
-	Parameters struct {
-		Properties map[string]officialParam `json:"properties"`
-		Additional any                      `json:"additionalProperties"`
-	} `json:"parameters"`
-	Permissions struct {
-		Check []any  `json:"check"`
-		User  string `json:"user"`
-	} `json:"permissions"`
-	ProxyTo    string `json:"proxyto"`
-	AllowToken any    `json:"allowtoken"`
+// report is what was compared, area by area.
+func (c *comparison) report() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "area\tcalls\tof\tparameters\tkeys\tpermissions\n")
+	var sum area
+	for _, at := range slices.Sorted(maps.Keys(c.areas)) {
+		if a := c.areas[at]; a.calls > 0 {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", at, a.calls, a.official, a.params, a.keys, a.permissions)
+			sum.calls, sum.params, sum.keys, sum.permissions = sum.calls+a.calls, sum.params+a.params, sum.keys+a.keys, sum.permissions+a.permissions
+		}
+	}
+	w.Flush()
+	return fmt.Sprintf("Proxmox VE %s (%s): %d of %d calls served, %d parameters with %d keys of property strings and %d permissions compared, %d deviations\n%s",
+		c.release.Major, c.release.File, sum.calls, len(c.release.Calls), sum.params, sum.keys, sum.permissions, len(c.wrong), b.String())
 }
 
-type officialParam struct {
-	Type     string          `json:"type"`
-	Optional any             `json:"optional"`
-	Format   json.RawMessage `json:"format"`
-	Minimum  any             `json:"minimum"`
-	Maximum  any             `json:"maximum"`
-	MinLen   any             `json:"minLength"`
-	MaxLen   any             `json:"maxLength"`
-	Enum     []string        `json:"enum"`
-	Pattern  string          `json:"pattern"`
-	Requires string          `json:"requires"`
-	DefKey   any             `json:"default_key"`
-	Alias    string          `json:"alias"`
-	KeyAlias string          `json:"keyAlias"`
-}
-
-// readOfficial reads the schema, as JSON or as a node's script.
-func readOfficial(t *testing.T, file string) map[string]officialCall {
-	t.Helper()
-	b, err := os.ReadFile(file)
+// A report that cannot find anything would be worth nothing: a table with one
+// mistake of each kind has as many deviations.
+func TestSchemaReportFinds(t *testing.T) {
+	releases, err := official.Releases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := bytes.Index(b, []byte("apiSchema = [")); at >= 0 {
-		b = b[at+len("apiSchema = "):]
+	if len(releases) == 0 {
+		t.Skip(official.Env + " does not name the official schema")
 	}
-	type dir struct {
-		Path     string                     `json:"path"`
-		Info     map[string]json.RawMessage `json:"info"`
-		Children []json.RawMessage          `json:"children"`
-	}
-	out := map[string]officialCall{}
-	var walk func(raw json.RawMessage)
-	walk = func(raw json.RawMessage) {
-		var d dir
-		if err := json.Unmarshal(raw, &d); err != nil {
-			t.Fatal(err)
-		}
-		for method, info := range d.Info {
-			var c officialCall
-			if err := json.Unmarshal(info, &c); err != nil {
-				t.Fatalf("%s %s: %v", method, d.Path, err)
+	for _, release := range releases {
+		for name, spoil := range map[string]func(r *route){
+			"no parameter":   func(r *route) { r.params = r.params[1:] },
+			"more":           func(r *route) { r.params = append(slices.Clone(r.params), schema.Str("more")) },
+			"required":       func(r *route) { r.params[0].Optional = false },
+			"bounds":         func(r *route) { r.params[0] = r.params[0].Min(-7) },
+			"permission":     func(r *route) { r.perm = perm("/nodes/{node}", "Sys.Audit") },
+			"not proxied":    func(r *route) { r.proxy = false },
+			"without tokens": func(r *route) { r.noToken = true },
+		} {
+			c := &comparison{release: release, areas: map[string]*area{}}
+			for _, r := range table() {
+				if r.method+" "+r.path == "GET /nodes/{node}/tasks" {
+					spoil(&r)
+					c.call("GET /nodes/{node}/tasks", release.Calls["GET /nodes/{node}/tasks"], &r)
+				}
 			}
-			out[method+" "+d.Path] = c
+			if len(c.wrong) != 1 {
+				t.Errorf("%s: %s: %d deviations: %v", release.File, name, len(c.wrong), c.wrong)
+			}
 		}
-		for _, child := range d.Children {
-			walk(child)
-		}
 	}
-	var roots []json.RawMessage
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&roots); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	for _, r := range roots {
-		walk(r)
-	}
-	// the root itself is not in the file
-	out["GET /"] = officialCall{AllowToken: 1.0}
-	root := out["GET /"]
-	root.Permissions.User = "all"
-	out["GET /"] = root
-	return out
 }
 
-// compareCall compares one call and returns how many parameters it has.
-func compareCall(t *testing.T, key string, want officialCall, r *route, major string) int {
-	ours := map[string]schema.Param{}
+// call compares one call.
+func (c *comparison) call(key string, want *official.Call, r *route) {
+	major, ours := c.release.Major, map[string]schema.Param{}
 	for _, p := range r.all() {
 		if p.In(major) {
 			name := p.Name
@@ -141,7 +167,7 @@ func compareCall(t *testing.T, key string, want officialCall, r *route, major st
 				name += "[n]"
 			}
 			if _, twice := ours[name]; twice {
-				t.Errorf("%s %s: declared twice", key, name)
+				c.add("%s %s: declared twice", key, name)
 			}
 			ours[name] = p
 		}
@@ -150,102 +176,81 @@ func compareCall(t *testing.T, key string, want officialCall, r *route, major st
 	for name := range want.Parameters.Properties {
 		all[name] = schema.Param{}
 	}
+	at := c.area(key)
+	at.calls++
+	at.permissions++
+	at.params += len(ours)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p, have := ours[name]
 		w, exists := want.Parameters.Properties[name]
 		_, excused := unsupported[key+" "+name]
 		switch {
 		case !exists:
-			t.Errorf("%s %s: not in the official schema", key, name)
+			c.add("%s %s: not in the official schema", key, name)
 		case !have && !excused:
-			t.Errorf("%s %s: missing here", key, name)
+			c.add("%s %s: missing here", key, name)
 		case have && excused:
-			t.Errorf("%s %s: listed as unsupported, but here", key, name)
+			c.add("%s %s: listed as unsupported, but here", key, name)
 		case have:
-			compareParam(t, key+" "+name, w, p, major)
+			at.keys += c.param(key+" "+name, w, p)
 		}
 	}
-	if got := number(want.Parameters.Additional) == 1; got != r.open {
-		t.Errorf("%s: takes more parameters: official %v, here %v", key, got, r.open)
-	}
-	if got := want.ProxyTo == "node"; got != r.proxy {
-		t.Errorf("%s: proxied: official %v, here %v", key, got, r.proxy)
-	}
-	if got := number(want.AllowToken) == 0; got != r.noToken {
-		t.Errorf("%s: refuses tokens: official %v, here %v", key, got, r.noToken)
-	}
-	official := officialPermission(want)
-	if ours := r.perm.text(); official != ours {
-		t.Errorf("%s: permission: official %s, here %s", key, official, ours)
-	}
-	return len(ours)
+	c.same(key, "takes more parameters", official.Number(want.Parameters.Additional) == 1, r.open)
+	c.same(key, "proxied", want.ProxyTo == "node", r.proxy)
+	c.same(key, "refuses tokens", official.Number(want.AllowToken) == 0, r.noToken)
+	c.same(key, "permission", officialPermission(want), r.perm.text())
 }
 
-// number reads a value that the schema gives as number, text, bool or not at all.
-func number(v any) float64 {
-	switch n := v.(type) {
-	case float64:
-		return n
-	case string:
-		f, _ := strconv.ParseFloat(n, 64)
-		return f
-	case bool:
-		if n {
-			return 1
-		}
+func (c *comparison) same(at, what string, want, got any) {
+	if fmt.Sprint(want) != fmt.Sprint(got) {
+		c.add("%s: %s: official %v, here %v", at, what, want, got)
 	}
-	return 0
 }
 
-func compareParam(t *testing.T, at string, w officialParam, p schema.Param, major string) {
-	check := func(what string, want, got any) {
-		if fmt.Sprint(want) != fmt.Sprint(got) {
-			t.Errorf("%s: %s: official %v, here %v", at, what, want, got)
-		}
-	}
+// param compares one parameter and returns how many keys it has.
+func (c *comparison) param(at string, w official.Param, p schema.Param) int {
+	check := func(what string, want, got any) { c.same(at, what, want, got) }
 	check("alias", w.Alias, p.Alias)
 	check("key alias", w.KeyAlias, p.KeyAlias)
 	if w.Alias != "" {
-		return
+		return 0
 	}
 	check("type", w.Type, string(p.Type))
-	check("optional", number(w.Optional) == 1, p.Optional)
-	check("default key", number(w.DefKey) == 1, p.DefaultKey)
+	check("optional", official.Number(w.Optional) == 1, p.Optional)
+	check("default key", official.Number(w.DefKey) == 1, p.DefaultKey)
 	check("requires", w.Requires, p.Requires)
 	check("enum", w.Enum, p.Enum)
 	check("pattern", plainPattern(w.Pattern), plainPattern(p.Pattern))
-	check("min length", number(w.MinLen), p.MinLength)
-	check("max length", number(w.MaxLen), p.MaxLength)
+	check("min length", official.Number(w.MinLen), p.MinLength)
+	check("max length", official.Number(w.MaxLen), p.MaxLength)
 	check("minimum", bound(w.Minimum), bound(p.Minimum))
 	check("maximum", bound(w.Maximum), bound(p.Maximum))
 
-	var name string
-	var keys map[string]officialParam
-	if len(w.Format) > 0 && json.Unmarshal(w.Format, &name) != nil {
-		if err := json.Unmarshal(w.Format, &keys); err != nil {
-			t.Fatalf("%s: format: %v", at, err)
-		}
+	name, keys, err := w.FormatOf()
+	if err != nil {
+		c.add("%s: %v", at, err)
 	}
 	check("format", name, p.Format)
 	if keys == nil {
-		return
+		return 0
 	}
 	if p.Props == nil {
-		t.Errorf("%s: keys: official %d, here none", at, len(keys))
-		return
+		c.add("%s: keys: official %d, here none", at, len(keys))
+		return 0
 	}
 	ours := map[string]schema.Param{}
 	for _, k := range p.Props.Keys {
-		if k.In(major) {
+		if k.In(c.release.Major) {
 			ours[k.Name] = k
 		}
 	}
 	check("keys", slices.Sorted(maps.Keys(keys)), slices.Sorted(maps.Keys(ours)))
 	for k, kp := range ours {
 		if wk, ok := keys[k]; ok {
-			compareParam(t, at+"."+k, wk, kp, major)
+			c.param(at+"."+k, wk, kp)
 		}
 	}
+	return len(ours)
 }
 
 func bound(v any) string {
@@ -258,12 +263,12 @@ func bound(v any) string {
 	if v == nil {
 		return "none"
 	}
-	return fmt.Sprint(number(v))
+	return fmt.Sprint(official.Number(v))
 }
 
 // plainPattern writes a pattern in one form, whatever groups it is written with.
 func plainPattern(s string) string {
-	s = strings.NewReplacer("(?^:", "(?:", "(?^i:", "(?i:", "{,", "{0,").Replace(s)
+	s = official.Pattern(s)
 	re, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
 		return s
@@ -271,7 +276,7 @@ func plainPattern(s string) string {
 	return re.Simplify().String()
 }
 
-func officialPermission(c officialCall) string {
+func officialPermission(c *official.Call) string {
 	switch {
 	case c.Permissions.User != "":
 		return "user " + c.Permissions.User

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"strings"
@@ -91,6 +92,8 @@ func (s *Server) dispatch(r *httpd.Request) *httpd.Response {
 		c.p = body
 	}
 	if !found {
+		s.addQuery(c)
+		s.tell(c)
 		return s.answer(formatter, result{}, &apiError{
 			code: 501, text: fmt.Sprintf("Method '%s %s' not implemented", r.Method, rel), bare: true,
 		})
@@ -106,10 +109,9 @@ func (s *Server) dispatch(r *httpd.Request) *httpd.Response {
 
 // run makes the parameters whole, checks them and runs the call's code.
 func (s *Server) run(c *call, rt *route, vars map[string]string) (any, error) {
-	query := schema.Values{}
-	readForm(query, c.http.Query())
-	for name, value := range query {
-		c.p[name] = value
+	s.addQuery(c)
+	if !rt.upload {
+		s.tell(c)
 	}
 	for name, value := range vars {
 		if given, ok := c.p[name]; ok && schema.Values(map[string]any{"x": given}).Str("x") != value {
@@ -135,6 +137,26 @@ func (s *Server) run(c *call, rt *route, vars map[string]string) (any, error) {
 	return c.s.guarded(c, func() (any, error) { return c.s.here(c, rt) })
 }
 
+// addQuery adds the parameters of the query to those of the body.
+func (s *Server) addQuery(c *call) {
+	query := schema.Values{}
+	readForm(query, c.http.Query())
+	maps.Copy(c.p, query)
+}
+
+// tell tells whoever wants to see requests of one.
+func (s *Server) tell(c *call) {
+	if s.cfg.Seen == nil {
+		return
+	}
+	path, err := url.PathUnescape(c.http.Path())
+	if err != nil {
+		path = c.http.Path()
+	}
+	_, path, _ = strings.Cut(strings.TrimPrefix(path, "/api2/"), "/") // the formatter is no part of it
+	s.cfg.Seen(schema.Request{Method: c.http.Method, Path: "/" + path, Agent: c.http.Header["user-agent"], Params: maps.Clone(c.p)})
+}
+
 // here runs a call on the node that it is for.
 func (s *Server) here(c *call, rt *route) (any, error) {
 	if rt.upload {
@@ -143,7 +165,9 @@ func (s *Server) here(c *call, rt *route) (any, error) {
 				os.Remove(c.upload)
 			}
 		}()
-		if err := c.receiveUpload(); err != nil {
+		err := c.receiveUpload()
+		s.tell(c)
+		if err != nil {
 			return nil, err
 		}
 	}

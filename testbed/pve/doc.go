@@ -29,6 +29,10 @@
 // tokens and grants (access*.go, package access) begin with the configured ones
 // and change through the API.
 //
+// Clients that are not savepoint's (proxmoxer, Ansible, go-proxmox) are tests of
+// it, and Config.Seen tells of every request; package official holds the table,
+// and what savepoint sends, against the schema that Proxmox publishes.
+//
 // Tests steer it through Faults: delays, errors and lost connections around a
 // request's effect, tasks that fail, hang or lose their worker at a step.
 //
@@ -58,6 +62,7 @@
 // vnets only. Options that a backend cannot change on a running VM stay pending
 // until it is restarted, and its disks cannot be resized before. VMs have no
 // figures of their use of processor, memory and network. Bandwidth limits are
-// accepted and not kept. The not-newest rule of ZFS and volume chains is kept
-// by the server itself, whatever the backend could do.
+// accepted and not kept. The newest-only rule of volume chains, and of a zfspool
+// without a real pool (Storage.Pool), is kept by the server itself, whatever the
+// backend could do; of a real pool it looks at the snapshots that are there.
 package pve

@@ -51,6 +51,7 @@ type Fault struct {
 //	resize         resize
 //	srvreload      written (the node's files are; nothing is built yet)
 //	imgcopy        copy
+//	download       download, downloaded (the file has not its name yet)
 //	imgdel         remove
 type TaskFault struct {
 	Type   string // "qmsnapshot"

@@ -128,7 +128,22 @@ func (v *vmOptions) nics(o options) []NIC {
 			continue
 		}
 		if p, err := v.net.Parse(name, o[name]); err == nil {
-			out = append(out, NIC{Slot: name, MAC: p["macaddr"], Bridge: p["bridge"]})
+			out = append(out, NIC{Slot: name, MAC: p["macaddr"], Bridge: p["bridge"], Addresses: v.addresses(o["ipconfig"+name[len("net"):]])})
+		}
+	}
+	return out
+}
+
+// addresses are the static ones of an ipconfig option.
+func (v *vmOptions) addresses(config string) []netip.Prefix {
+	p, err := v.byName["ipconfig0"].Props.Parse("ipconfig", config)
+	if err != nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, key := range []string{"ip", "ip6"} {
+		if a, err := netip.ParsePrefix(p[key]); err == nil {
+			out = append(out, a)
 		}
 	}
 	return out

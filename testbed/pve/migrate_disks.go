@@ -84,8 +84,7 @@ func (s *Server) copyTo(w *task.Worker, m migration, d localDisk) (volume, error
 		return v, err
 	}
 	old := v.ID
-	v.ID = baseID(old)
-	if err := m.to.saveVolume(w, v); err != nil {
+	if v, err = m.to.makeBase(w, v); err != nil {
 		return v, err
 	}
 	return v, m.to.dropVolume(old)

@@ -31,6 +31,7 @@ type cluster struct {
 	sdnKinds map[string]sdnKind
 	sdn      sdnState
 	guards   guards
+	facts    nodeFacts
 
 	mu     sync.Mutex
 	vms    map[int]*vmEntry

@@ -166,7 +166,7 @@ func (c *call) poolItem(id string) (map[string]any, error) {
 	for _, sid := range p.Storages {
 		for _, m := range c.s.members {
 			if st, err := m.storage(sid); err == nil && (kind == "" || kind == "storage") {
-				members = append(members, m.storageResource(st))
+				members = append(members, m.storageResource(c.ctx, st))
 			}
 		}
 	}

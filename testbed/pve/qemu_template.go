@@ -67,8 +67,7 @@ func (s *Server) makeBases(w *task.Worker, vmid int, only string) error {
 			continue
 		}
 		old := v.ID
-		v.ID = baseID(old)
-		if err := s.saveVolume(w, v); err != nil {
+		if v, err = s.makeBase(w, v); err != nil {
 			return err
 		}
 		if err := s.update(w, vmid, func(c *vmConf) error {
@@ -83,6 +82,23 @@ func (s *Server) makeBases(w *task.Worker, vmid int, only string) error {
 		}
 	}
 	return nil
+}
+
+// makeBase renames one volume to a base's name. The old record stays.
+func (s *Server) makeBase(w *task.Worker, v volume) (volume, error) {
+	v.ID = baseID(v.ID)
+	if v.Pooled {
+		st, err := s.storage(storageID(v.ID))
+		if err != nil {
+			return v, err
+		}
+		path := st.pooledPath(v.ID[strings.LastIndexAny(v.ID, ":/")+1:])
+		if err := s.cfg.Disks.(PoolDisks).Base(w.Context(), v.disk(""), path); err != nil {
+			return v, fail("%w", err)
+		}
+		v.Path = path
+	}
+	return v, s.saveVolume(w, v)
 }
 
 // baseID is what a volume is called once others can be linked to it.

@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -107,7 +108,7 @@ func (s *Server) beginRollback(w *task.Worker, vmid int, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.canRollback(snap, name); err != nil {
+	if err := s.canRollback(w.Context(), snap, name); err != nil {
 		return err
 	}
 	if state := snap["snapstate"]; state != "" {
@@ -132,7 +133,7 @@ func (s *Server) beginRollback(w *task.Worker, vmid int, name string) error {
 }
 
 // canRollback asks every disk's storage. An incomplete snapshot is told apart later.
-func (s *Server) canRollback(snap options, name string) error {
+func (s *Server) canRollback(ctx context.Context, snap options, name string) error {
 	if snap["snapstate"] != "" {
 		return nil
 	}
@@ -148,14 +149,20 @@ func (s *Server) canRollback(snap options, name string) error {
 		if !st.latestOnly() {
 			continue
 		}
+		taken := v.Snaps
+		if v.Pooled { // somebody else's are in the way, too
+			if taken, err = s.cfg.Disks.(PoolDisks).Snapshots(ctx, v.disk(d.slot)); err != nil {
+				return fail("%w", err)
+			}
+		}
 		on := v.ID
 		if st.VolumeChain {
 			_, on, _ = strings.Cut(v.ID, ":")
 		}
 		switch {
-		case !slices.Contains(v.Snaps, name):
+		case !slices.Contains(taken, name):
 			return fail("can't rollback, snapshot '%s' does not exist on '%s'", name, on)
-		case v.Snaps[len(v.Snaps)-1] != name:
+		case taken[len(taken)-1] != name:
 			return fail("can't rollback, '%s' is not most recent snapshot on '%s'", name, on)
 		}
 	}

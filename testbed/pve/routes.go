@@ -41,6 +41,7 @@ var pathParams = map[string]schema.Param{
 	"zone":       schema.Str("zone").Fmt("pve-sdn-zone-id"),
 	"vnet":       schema.Str("vnet").Fmt("pve-sdn-vnet-id"),
 	"subnet":     schema.Str("subnet").Fmt("pve-sdn-subnet-id"),
+	"realm":      schema.Str("realm").Fmt("pve-realm").Len(32),
 	"pos":        schema.Int("pos").Opt().Min(0),
 	"controller": schema.Str("controller").Fmt("pve-sdn-controller-id"),
 	"iface":      schema.Str("iface").Fmt("pve-iface").AtLeast(2).Len(20),
@@ -67,6 +68,11 @@ func (r *route) all() []schema.Param {
 // reQuiet are the calls that change nothing that the cluster keeps.
 var reQuiet = regexp.MustCompile(`^/access/ticket$|/agent(/|$)|/status/(stop|shutdown|reset|suspend|resume)$|/tasks/`)
 
+// in reports whether a major version has the call.
+func (r *route) in(major string) bool {
+	return r.since <= major && (r.until == "" || r.until >= major)
+}
+
 // writes reports whether the call needs a cluster that can be written to.
 func (r *route) writes() bool { return r.method != "GET" && !reQuiet.MatchString(r.path) }
 
@@ -83,7 +89,7 @@ func newRoutes(major string, table []route) *routeTree {
 	root := &routeTree{}
 	for i := range table {
 		r := &table[i]
-		if r.since > major || r.until != "" && r.until < major {
+		if !r.in(major) {
 			continue
 		}
 		r.set = schema.NewSet(major, r.all()...)

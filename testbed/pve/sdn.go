@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"savepoint/orchestrator"
 	"savepoint/testbed/pve/schema"
 )
 
@@ -19,6 +20,17 @@ type Fabric interface {
 	// failed or was cut short. The server makes one call at a time per node,
 	// and calls for different nodes may overlap.
 	Apply(ctx context.Context, node string, sdn SDN) error
+}
+
+// RouteTables is what a Fabric may offer besides: what the routing daemons of
+// its nodes know. Without it the node's views show what the configuration says.
+type RouteTables interface {
+	// ZoneRoutes is the routing table of an EVPN zone on a node, without routes
+	// to the node's own guests.
+	ZoneRoutes(ctx context.Context, node, zone string) ([]orchestrator.ZoneRoute, error)
+	// VNetMACs are the guests of an EVPN vnet that a node knows: IP address, MAC
+	// address, and the address of their node.
+	VNetMACs(ctx context.Context, node, vnet string) ([][3]string, error)
 }
 
 // SDN is a snapshot of the running network configuration: what the last apply

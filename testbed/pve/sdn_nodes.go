@@ -150,14 +150,29 @@ func (s *Server) portsOf(bridge string) []port {
 	return out
 }
 
-// zoneRoutes is GET /nodes/{node}/sdn/zones/{zone}/ip-vrf: the routes that an
-// evpn zone's subnets make by themselves.
+// zoneRoutes is GET /nodes/{node}/sdn/zones/{zone}/ip-vrf: the routing table of
+// an evpn zone, or, where no fabric knows it, the routes that the zone's subnets
+// make by themselves.
 func zoneRoutes(c *call) (any, error) {
 	zone, node, now := c.p.Str("zone"), c.node(), c.s.sdnNow()
 	if now.Running[sdnZones][zone]["type"] != "evpn" {
 		return nil, fail("zone %s is not an EVPN zone", zone)
 	}
 	out := []map[string]any{}
+	if tables, ok := c.s.cfg.Fabric.(RouteTables); ok {
+		routes, err := tables.ZoneRoutes(c.ctx, node, zone)
+		if err != nil {
+			return nil, fail("could not query routes of zone %s: %v", zone, err)
+		}
+		for _, r := range routes {
+			hops := r.NextHops
+			if hops == nil {
+				hops = []string{}
+			}
+			out = append(out, map[string]any{"ip": r.Prefix.String(), "metric": r.Metric, "protocol": r.Protocol, "nexthops": hops})
+		}
+		return out, nil
+	}
 	for _, sub := range now.snapshot().Subnets {
 		if now.Running[sdnVNets][sub.VNet]["zone"] == zone && slices.Contains(now.Nodes[node].Bridges, sub.VNet) {
 			out = append(out, map[string]any{"ip": sub.CIDR.Masked().String(), "metric": 0, "protocol": "kernel", "nexthops": []string{sub.VNet}})
@@ -166,8 +181,9 @@ func zoneRoutes(c *call) (any, error) {
 	return out, nil
 }
 
-// vnetMACs is GET /nodes/{node}/sdn/vnets/{vnet}/mac-vrf: the running guests
-// of an evpn vnet whose address the configuration gives.
+// vnetMACs is GET /nodes/{node}/sdn/vnets/{vnet}/mac-vrf: the guests of an evpn
+// vnet that the fabric's daemons know, or, without one, those that run and have
+// an address in their configuration.
 func vnetMACs(c *call) (any, error) {
 	vnet, now := c.p.Str("vnet"), c.s.sdnNow()
 	v, ok := now.Running[sdnVNets][vnet]
@@ -181,11 +197,21 @@ func vnetMACs(c *call) (any, error) {
 	if zone["type"] != "evpn" {
 		return nil, fail("vnet %s is not in an EVPN zone", vnet)
 	}
+	out := []map[string]any{}
+	if tables, ok := c.s.cfg.Fabric.(RouteTables); ok {
+		guests, err := tables.VNetMACs(c.ctx, c.node(), vnet)
+		if err != nil {
+			return nil, fail("could not query guests of vnet %s: %v", vnet, err)
+		}
+		for _, g := range guests {
+			out = append(out, map[string]any{"ip": g[0], "mac": g[1], "nexthop": g[2]})
+		}
+		return out, nil
+	}
 	nexthop := ""
 	if peers := addrs(now.Running[sdnControllers][zone["controller"]]["peers"]); len(peers) > 0 {
 		nexthop = peers[0].String()
 	}
-	out := []map[string]any{}
 	for _, p := range c.s.portsOf(vnet) {
 		conf, err := c.s.peek(p.vmid)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"savepoint/orchestrator"
 	"savepoint/testbed/pve"
 	"savepoint/testbed/pve/access"
 	"savepoint/testbed/pve/memory"
@@ -308,6 +309,52 @@ func TestFabricSnapshot(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, n.data(path)); diff != "" {
 			t.Errorf("%s: %s", path, diff)
+		}
+	}
+}
+
+// knowing is a fabric whose nodes' daemons know routes and guests.
+type knowing struct{ fabric }
+
+func (f *knowing) ZoneRoutes(_ context.Context, node, zone string) ([]orchestrator.ZoneRoute, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return []orchestrator.ZoneRoute{
+		{Prefix: netip.MustParsePrefix("10.1.0.9/32"), Protocol: "bgp", Metric: 20, NextHops: []string{"10.0.0.2"}},
+		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Protocol: "kernel"},
+	}, nil
+}
+
+func (f *knowing) VNetMACs(_ context.Context, node, vnet string) ([][3]string, error) {
+	return [][3]string{{"10.1.0.9", "02:00:00:00:00:0b", "10.0.0.2"}}, f.err
+}
+
+// F101: the node's views of an evpn zone are what its daemons know, and an error
+// when they cannot tell.
+func TestZoneViewsOfAFabric(t *testing.T) {
+	f := &knowing{}
+	n := newNode(t, func(c *pve.Config) { c.Fabric = f })
+	n.ok("POST", "/cluster/sdn/controllers", "controller=c1&type=evpn&asn=65000&peers=10.0.0.1,10.0.0.2")
+	n.ok("POST", "/cluster/sdn/zones", "zone=e1&type=evpn&controller=c1&vrf-vxlan=100")
+	n.ok("POST", "/cluster/sdn/vnets", "vnet=a1&zone=e1&tag=101")
+	n.run("PUT", "/cluster/sdn", "")
+	views := map[string]any{
+		nodeZones + "/e1/ip-vrf": []any{
+			map[string]any{"ip": "10.1.0.9/32", "metric": 20.0, "protocol": "bgp", "nexthops": []any{"10.0.0.2"}},
+			map[string]any{"ip": "0.0.0.0/0", "metric": 0.0, "protocol": "kernel", "nexthops": []any{}},
+		},
+		"/nodes/pve1/sdn/vnets/a1/mac-vrf": []any{map[string]any{"ip": "10.1.0.9", "mac": "02:00:00:00:00:0b", "nexthop": "10.0.0.2"}},
+	}
+	for path, want := range views {
+		if diff := cmp.Diff(want, n.data(path)); diff != "" {
+			t.Errorf("%s: %s", path, diff)
+		}
+	}
+	f.fail(errors.New("no zebra"))
+	for path := range views {
+		if status, reason, _ := n.do("GET", path, ""); status != 500 || !strings.Contains(reason, "no zebra") {
+			t.Errorf("%s: %d %s", path, status, reason)
 		}
 	}
 }

@@ -216,7 +216,7 @@ func (s *Server) snapshotDisks(w *task.Worker, vmid int, name string, running bo
 			if err := s.cfg.Disks.Snapshot(w.Context(), v.disk(d.slot), name); err != nil {
 				return fail("%w", err)
 			}
-		} else if s.cfg.major() >= "9" {
+		} else if s.cfg.major() >= "9" && !v.Pooled {
 			w.Log("internal qemu snapshot")
 		}
 		v.Snaps = append(slices.Clone(v.Snaps), name)

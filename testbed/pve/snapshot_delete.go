@@ -151,7 +151,7 @@ func (s *Server) dropDiskSnapshot(ctx context.Context, w *task.Worker, vmid int,
 		err = s.cfg.Disks.DeleteSnapshot(ctx, v.disk(d.slot), name)
 	}
 	switch recorded := slices.Contains(v.Snaps, name); {
-	case err != nil && recorded:
+	case err != nil && (recorded || v.Pooled):
 		return fail("%w", err)
 	case err != nil && running:
 		return fail("VM %d qmp command 'blockdev-snapshot-delete-internal-sync' failed - Snapshot with id 'null' and name '%s' does not exist on device 'drive-%s'", vmid, name, d.slot)

@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,11 @@ func (st Storage) prepared(c Config) (Storage, error) {
 		return st, fmt.Errorf("storage %s: path %q: the storage is not shared, so put %s into it", st.ID, st.Path, NodeMark)
 	}
 	st.Path = strings.ReplaceAll(st.Path, NodeMark, c.Node)
+	if st.Pool != "" {
+		if _, ok := c.Disks.(PoolDisks); !ok || st.Type != "zfspool" || strings.Contains(st.Path, NodeMark) {
+			return st, fmt.Errorf("storage %s: pool %q: it needs the type zfspool, a path and disks that know pools", st.ID, st.Pool)
+		}
+	}
 	if st.Format == "" {
 		st.Format = "qcow2"
 	}
@@ -76,11 +82,15 @@ func (st Storage) place(vmid int, name, format, base string) volume {
 	}
 	if st.Type == "zfspool" {
 		v.Shown = "raw"
+		v.ID = st.ID + ":" + prefixBase(base, 1) + name
+		if st.Pool != "" {
+			v.Format, v.Pooled, v.Path = "raw", true, st.pooledPath(name)
+			return v
+		}
 		if strings.Contains(name, "-disk-") {
 			v.Format = "qcow2" // what a ZFS volume can, a qcow2 file can too
 		}
 		v.Path = filepath.Join(st.Path, name)
-		v.ID = st.ID + ":" + prefixBase(base, 1) + name
 		return v
 	}
 	file := name + "." + v.Shown
@@ -88,6 +98,9 @@ func (st Storage) place(vmid int, name, format, base string) volume {
 	v.ID = fmt.Sprintf("%s:%s%d/%s", st.ID, prefixBase(base, 2), vmid, file)
 	return v
 }
+
+// pooledPath is the file of a volume in a pool.
+func (st Storage) pooledPath(name string) string { return filepath.Join(st.Path, name, "raw") }
 
 // prefixBase is how the id of a linked volume begins: with the last parts of
 // its base's own name.
@@ -147,6 +160,17 @@ func flag(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// usageOf is how much a storage holds; of a pool that does not answer, nothing
+// is known.
+func (s *Server) usageOf(ctx context.Context, st Storage) (total, used, avail int64, err error) {
+	if st.Pool == "" {
+		total, used, avail = st.usage()
+		return total, used, avail, nil
+	}
+	used, avail, err = s.cfg.Disks.(PoolDisks).Usage(ctx, st.Path)
+	return used + avail, used, avail, err
 }
 
 // usage is how much the storage's file system holds.

@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"context"
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
@@ -14,10 +15,13 @@ import (
 )
 
 // storageStatusOf is one storage's item in the lists of a node.
-func (s *Server) storageStatusOf(st Storage) map[string]any {
-	total, used, avail := st.usage()
+func (s *Server) storageStatusOf(ctx context.Context, st Storage) map[string]any {
+	total, used, avail, err := s.usageOf(ctx, st)
+	if free, odd := s.oddities().Free[st.ID]; odd {
+		used, avail = total-free, free
+	}
 	out := map[string]any{
-		"type": st.Type, "content": strings.Join(st.Content, ","), "enabled": 1, "active": 1, "shared": flag(st.Shared),
+		"type": st.Type, "content": strings.Join(st.Content, ","), "enabled": 1, "active": flag(err == nil), "shared": flag(st.Shared),
 		"total": total, "used": used, "avail": avail,
 	}
 	return out
@@ -40,7 +44,7 @@ func listStorages(c *call) (any, error) {
 		if len(want) > 0 && !slices.ContainsFunc(want, st.has) {
 			continue
 		}
-		item := c.s.storageStatusOf(st)
+		item := c.s.storageStatusOf(c.ctx, st)
 		item["storage"] = st.ID
 		item["used_fraction"] = 0.0
 		if total := item["total"].(int64); total > 0 {
@@ -57,7 +61,7 @@ func storageStatus(c *call) (any, error) {
 	if err != nil {
 		return nil, badParam("storage", "No such storage.")
 	}
-	return c.s.storageStatusOf(st), nil
+	return c.s.storageStatusOf(c.ctx, st), nil
 }
 
 // config is a storage's item in /storage.
@@ -67,7 +71,9 @@ func (st Storage) config(digest string) map[string]any {
 	case "dir":
 		out["path"] = st.Path
 	case "zfspool":
-		out["pool"] = filepath.Base(st.Path)
+		if out["pool"] = st.Pool; st.Pool == "" {
+			out["pool"] = filepath.Base(st.Path)
+		}
 	}
 	if st.VolumeChain {
 		out["snapshot-as-volume-chain"] = 1

@@ -5,7 +5,7 @@ import "savepoint/testbed/pve/schema"
 // table is the whole API.
 func table() []route {
 	var all []route
-	for _, part := range [][]route{rootTable(), accessTable(), clusterTable(), poolTable(), nodeTable(), storageTable(), qemuTable(), agentTable(), sdnTable(), sdnNodeTable(), firewallTable()} {
+	for _, part := range [][]route{rootTable(), accessTable(), clusterTable(), poolTable(), nodeTable(), storageTable(), qemuTable(), agentTable(), sdnTable(), sdnNodeTable(), firewallTable(), factsTable()} {
 		all = append(all, part...)
 	}
 	return all
@@ -22,7 +22,7 @@ func rootTable() []route {
 
 func clusterTable() []route {
 	return []route{
-		{method: "GET", path: "/cluster", perm: users, handler: index("name", "nextid", "replication", "resources", "sdn", "status", "tasks")},
+		{method: "GET", path: "/cluster", perm: users, handler: index("name", "backup", "nextid", "replication", "resources", "sdn", "status", "tasks")},
 		{method: "GET", path: "/cluster/nextid", perm: users, handler: nextID, params: params{
 			schema.Int("vmid").Opt().Fmt("pve-vmid").Range(100, 999999999),
 		}},
@@ -63,10 +63,11 @@ func nodeTable() []route {
 	audit := perm(node, "Sys.Audit")
 	return []route{
 		{method: "GET", path: "/nodes", perm: users, handler: listNodes},
-		{method: "GET", path: node, perm: users, handler: index("name", "network", "qemu", "sdn", "status", "storage", "tasks", "time", "version")},
+		{method: "GET", path: node, perm: users, handler: index("name", "apt", "certificates", "lxc", "network", "qemu", "sdn", "status", "storage", "subscription", "tasks", "time", "version")},
 		{method: "GET", path: node + "/status", perm: audit, proxy: true, handler: nodeStatus},
 		{method: "GET", path: node + "/version", perm: users, proxy: true, handler: readVersion},
 		{method: "GET", path: node + "/time", perm: audit, proxy: true, handler: nodeTime},
+		{method: "GET", path: node + "/lxc", perm: users, proxy: true, handler: listContainers},
 		{method: "GET", path: node + "/network", perm: users, proxy: true, handler: listNetworks, params: params{
 			schema.Str("type").Opt().OneOf("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge").To("8"),
 			schema.Str("type").Opt().OneOf("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OVSBond", "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge", "include_sdn").From("9"),
@@ -115,11 +116,14 @@ func storageTable() []route {
 			schema.Str("target").Opt().Fmt("pve-node"),
 			schema.Bool("format").Opt(),
 		}},
-		{method: "GET", path: of, perm: read, handler: index("subdir", "content", "status", "upload")},
+		{method: "GET", path: of, perm: read, handler: index("subdir", "content", "download-url", "status", "upload")},
 		{method: "GET", path: of + "/status", perm: read, proxy: true, handler: storageStatus},
 		{method: "GET", path: of + "/content", perm: read, proxy: true, handler: listContent, params: params{
 			schema.Str("content").Opt().Fmt("pve-storage-content"),
 			schema.Int("vmid").Opt().Fmt("pve-vmid").Range(100, 999999999),
+		}},
+		{method: "GET", path: of + "/content/{volume}", perm: users, proxy: true, handler: readContent, params: params{
+			schema.Str("storage").Opt().Fmt("pve-storage-id"),
 		}},
 		{method: "DELETE", path: of + "/content/{volume}", perm: users, proxy: true, handler: deleteContent, params: params{
 			schema.Str("storage").Opt().Fmt("pve-storage-id"),
@@ -132,5 +136,18 @@ func storageTable() []route {
 			schema.Str("checksum-algorithm").Opt().OneOf("md5", "sha1", "sha224", "sha256", "sha384", "sha512").Needs("checksum"),
 			schema.Str("tmpfilename").Opt().Match(`/var/tmp/pveupload-[0-9a-f]+`),
 		}},
+		{
+			method: "POST", path: of + "/download-url", proxy: true, handler: postDownload,
+			perm: both(perm("/storage/{storage}", "Datastore.AllocateTemplate"), either(perm("/", "Sys.Audit", "Sys.Modify"), perm("/nodes/{node}", "Sys.AccessNetwork"))),
+			params: params{
+				schema.Str("content").Fmt("pve-storage-content").OneOf("iso", "vztmpl", "import"),
+				schema.Str("filename").Len(255),
+				schema.Str("url").Match(`https?://.*`),
+				schema.Str("checksum").Opt().Needs("checksum-algorithm"),
+				schema.Str("checksum-algorithm").Opt().OneOf("md5", "sha1", "sha224", "sha256", "sha384", "sha512").Needs("checksum"),
+				schema.Str("compression").Opt(),
+				schema.Bool("verify-certificates").Opt(),
+			},
+		},
 	}
 }

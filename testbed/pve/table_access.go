@@ -11,6 +11,7 @@ func accessTable() []route {
 	return append(slices.Concat(userTable(), grantTable()), []route{
 		{method: "GET", path: "/access", perm: users, handler: index("subdir", "acl", "domains", "groups", "password", "permissions", "roles", "ticket", "users")},
 		{method: "GET", path: "/access/domains", perm: world, handler: listDomains},
+		{method: "GET", path: "/access/domains/{realm}", perm: anyOf("/access/realm", "Realm.Allocate", "Sys.Audit"), handler: readDomain},
 		{method: "GET", path: "/access/permissions", perm: users, handler: permissions, params: params{
 			schema.Str("path").Opt(),
 			schema.Str("userid").Opt().Match(`^[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+(?:![A-Za-z][A-Za-z0-9._-]+)?$`),

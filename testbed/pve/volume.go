@@ -24,6 +24,7 @@ type volume struct {
 	Path    string   // of the image file; it stays when the volume is renamed
 	Format  string   // of the image file: "qcow2" or "raw"
 	Shown   string   // the format clients see
+	Pooled  bool     // it is a volume of a pool, see Storage.Pool
 	Size    int64    // bytes
 	Base    string   // id of the volume it is linked to
 	Snaps   []string // oldest first
@@ -214,6 +215,9 @@ func (s *Server) allocate(ctx context.Context, w *task.Worker, st Storage, vmid 
 
 // prepareDir makes the directory of a volume's image.
 func (s *Server) prepareDir(v volume) error {
+	if v.Pooled {
+		return nil // the pool makes it
+	}
 	if err := os.MkdirAll(filepath.Dir(v.Path), 0o700); err != nil {
 		return fmt.Errorf("unable to create image: %w", err)
 	}
@@ -223,7 +227,7 @@ func (s *Server) prepareDir(v volume) error {
 // logFormatting tells in the task's log that an image is made.
 func logFormatting(w *task.Worker, v volume, backing string) {
 	switch {
-	case w == nil:
+	case w == nil || v.Pooled:
 	case v.Shown == "qcow2" && backing != "":
 		w.Log("Formatting '%s', fmt=qcow2 size=%d backing_file=%s backing_fmt=qcow2", v.Path, v.Size, backing)
 	default:

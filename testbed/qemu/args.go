@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ const (
 	fdQMP    = 3
 	fdSerial = 4
 	fdAgent  = 5
-	fdTaps   = 6 // the first network card's tap; one more for each card
+	fdTaps   = 6 // the first tap; one more for each network card on a tap
 )
 
 // launch is everything that decides a QEMU command line.
@@ -24,7 +25,11 @@ type launch struct {
 	Machine pve.Machine
 	Accel   Accelerator
 	Token   string // proves that a process is ours
-	Taps    bool   // network cards are on inherited taps instead of a user-mode network
+	// Taps are the network cards that are on an inherited tap instead of a
+	// user-mode network, by slot, in the order of the taps.
+	Taps []string
+	// Direct says which disks are used past the host's cache; nil: none.
+	Direct func(pve.Disk) bool
 }
 
 // processName is the -name argument, which the kernel shows in cmdline.
@@ -73,7 +78,7 @@ func arguments(l launch) ([]string, error) {
 			return nil, err
 		}
 		if d.Path != "" {
-			node, err := blockNode(d)
+			node, err := blockNode(d, l.Direct != nil && l.Direct(d))
 			if err != nil {
 				return nil, err
 			}
@@ -82,7 +87,7 @@ func arguments(l launch) ([]string, error) {
 		a = append(a, "-device", dev)
 	}
 	for i, n := range m.NICs {
-		net, err := netdev(m, n, i, l.Taps)
+		net, err := netdev(m, n, i, slices.Index(l.Taps, n.Slot))
 		if err != nil {
 			return nil, err
 		}
@@ -100,9 +105,13 @@ func encode(v any) (string, error) {
 	return string(b), err
 }
 
-// blockNode is the -blockdev of one disk.
-func blockNode(d pve.Disk) (string, error) {
+// blockNode is the -blockdev of one disk. Under a direct one the file may change
+// while QEMU has it open: nothing of it is kept in a cache of the host.
+func blockNode(d pve.Disk, direct bool) (string, error) {
 	file := map[string]any{"driver": "file", "filename": d.Path}
+	if direct {
+		file["cache"] = map[string]bool{"direct": true}
+	}
 	node := map[string]any{"driver": d.Format, "node-name": nodeName(d.Slot), "file": file}
 	switch {
 	case d.Format != "qcow2" && d.Format != "raw":
@@ -161,14 +170,15 @@ func diskDevice(d pve.Disk, boot bool) (string, error) {
 	return encode(dev)
 }
 
-// netdev is the -netdev of one card: the first one carries the forward.
-func netdev(m pve.Machine, n pve.NIC, i int, taps bool) (string, error) {
+// netdev is the -netdev of one card: the first one carries the forward. tap is
+// the number of its tap, -1 when it has none.
+func netdev(m pve.Machine, n pve.NIC, i, tap int) (string, error) {
 	if _, _, err := slotNumber(n.Slot); err != nil {
 		return "", err
 	}
 	id := "net-" + n.Slot
-	if taps {
-		return fmt.Sprintf("tap,id=%s,fd=%d", id, fdTaps+i), nil
+	if tap >= 0 {
+		return fmt.Sprintf("tap,id=%s,fd=%d", id, fdTaps+tap), nil
 	}
 	s := "user,id=" + id + ",restrict=on,ipv6=off"
 	if !m.Address.IsValid() || i != 0 {

@@ -98,8 +98,12 @@ func TestNetworkIsSealed(t *testing.T) {
 	if args, err = arguments(launch{Machine: m, Token: "tok"}); err != nil || strings.Contains(strings.Join(args, " "), "hostfwd") {
 		t.Errorf("a VM without address has a forward: %v, %q", err, args)
 	}
-	if args, err = arguments(launch{Machine: m, Token: "tok", Taps: true}); err != nil || !slices.Contains(args, "tap,id=net-net1,fd=7") {
+	if args, err = arguments(launch{Machine: m, Token: "tok", Taps: []string{"net0", "net1"}}); err != nil || !slices.Contains(args, "tap,id=net-net1,fd=7") {
 		t.Errorf("taps: %v, %q", err, args)
+	}
+	args, err = arguments(launch{Machine: testMachine(), Token: "tok", Taps: []string{"net1"}})
+	if err != nil || !slices.Contains(args, "tap,id=net-net1,fd=6") || !strings.Contains(strings.Join(args, " "), "user,id=net-net0,restrict=on") {
+		t.Errorf("one tap, one user-mode network: %v, %q", err, args)
 	}
 }
 

@@ -13,7 +13,9 @@
 // A memory snapshot is QEMU's snapshot-save job: one instant for all disks (an
 // internal qcow2 snapshot each) and the memory (in a qcow2 file of its own).
 // Resuming starts a new process, stopped, loads the memory and lets it run, as
-// PVE does it.
+// PVE does it. Volumes of a storage that takes snapshots itself (Volumes) are
+// snapshotted by it while the VM is halted, at the same instant as the rest; the
+// memory then has a file of its own all the same.
 //
 // # Invariants
 //
@@ -30,7 +32,8 @@
 // # Limits
 //
 //   - The host is Linux on amd64; QEMU 7.2 or newer.
-//   - Snapshots need qcow2 disks; a raw disk is refused with the reason.
+//   - Snapshots need qcow2 disks or volumes; another raw disk is refused with the reason.
+//   - A VM that was paused and is adopted runs on.
 //   - A saved state loads into the QEMU version and accelerator that wrote it.
 //   - A connection made through the forwarded port before the guest is up is
 //     accepted and then silent for seconds: ask the guest agent first.

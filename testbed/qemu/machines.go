@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,10 +32,14 @@ type Config struct {
 	Accel Accelerator
 	// Images makes the files that memory is saved to.
 	Images *Images
-	// Tap gives the network card a tap device, which Start hands to QEMU and
-	// closes; nil means user-mode networks. With it, MachineStatus.SSH stays
-	// empty: the network is somebody else's.
-	Tap func(ctx context.Context, vmid int, nic pve.NIC) (*os.File, error)
+	// Volumes takes the snapshots of disks that are no qcow2 files; nil: there are
+	// none but qcow2's own.
+	Volumes Volumes
+	// Tap gives a network card a tap device, which Start hands to QEMU and
+	// closes. A card without one (nil) gets a user-mode network; so does every
+	// card when Tap is nil. MachineStatus.SSH stays empty while the first card is
+	// on a tap: that network is somebody else's.
+	Tap func(ctx context.Context, m pve.Machine, nic pve.NIC) (*os.File, error)
 	// AgentPatience is how long a guest agent may take to show that it is
 	// there; 0 means 5 seconds.
 	AgentPatience time.Duration
@@ -232,7 +237,16 @@ func (m *Machines) launch(ctx context.Context, mc pve.Machine) (_ *vm, err error
 	if err != nil {
 		return nil, err
 	}
-	args, err := arguments(launch{Machine: mc, Accel: m.cfg.Accel, Token: token, Taps: m.cfg.Tap != nil})
+	taps, slots, err := m.taps(ctx, mc)
+	defer closeAll(taps)
+	if err != nil {
+		return nil, err
+	}
+	l := launch{Machine: mc, Accel: m.cfg.Accel, Token: token, Taps: slots}
+	if m.cfg.Volumes != nil {
+		l.Direct = m.cfg.Volumes.Has
+	}
+	args, err := arguments(l)
 	if err != nil {
 		return nil, err
 	}
@@ -243,11 +257,11 @@ func (m *Machines) launch(ctx context.Context, mc pve.Machine) (_ *vm, err error
 	if err := forget(dir); err != nil {
 		return nil, err
 	}
-	r := record{Token: token, Machine: mc}
+	r := record{Token: token, Machine: mc, Taps: slots}
 	if err := r.save(dir); err != nil {
 		return nil, err
 	}
-	cmd, err := m.spawn(ctx, mc, dir, args)
+	cmd, err := m.spawn(ctx, dir, args, taps)
 	if err != nil {
 		return nil, errors.Join(err, forget(dir))
 	}
@@ -270,7 +284,7 @@ func (m *Machines) launch(ctx context.Context, mc pve.Machine) (_ *vm, err error
 	if err := v.connect(ctx); err != nil {
 		return nil, err
 	}
-	if err := v.prepare(ctx, m.cfg.Tap != nil); err != nil {
+	if err := v.prepare(ctx); err != nil {
 		return nil, err
 	}
 	v.record.Ready = true
@@ -290,13 +304,9 @@ func newToken() (string, error) {
 
 // spawn starts QEMU in a session of its own, so that nothing that ends us ends
 // it by accident.
-func (m *Machines) spawn(ctx context.Context, mc pve.Machine, dir string, args []string) (*exec.Cmd, error) {
-	files, err := m.inherit(ctx, mc, dir)
-	defer func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}()
+func (m *Machines) spawn(ctx context.Context, dir string, args []string, taps []*os.File) (*exec.Cmd, error) {
+	files, err := sockets(dir)
+	defer closeAll(files)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +321,7 @@ func (m *Machines) spawn(ctx context.Context, mc pve.Machine, dir string, args [
 	cmd := exec.Command(m.qemu, args...)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = files
+	cmd.ExtraFiles = append(slices.Clone(files), taps...) // in the order of the fd constants
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: %v", orchestrator.ErrUnavailable, err)
@@ -319,8 +329,14 @@ func (m *Machines) spawn(ctx context.Context, mc pve.Machine, dir string, args [
 	return cmd, nil
 }
 
-// inherit opens the files that QEMU gets, in the order of the fd constants.
-func (m *Machines) inherit(ctx context.Context, mc pve.Machine, dir string) ([]*os.File, error) {
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// sockets makes those that QEMU listens on.
+func sockets(dir string) ([]*os.File, error) {
 	var files []*os.File
 	for _, name := range []string{sockQMP, sockSerial, sockAgent} {
 		f, err := listen(dir, name)
@@ -329,17 +345,45 @@ func (m *Machines) inherit(ctx context.Context, mc pve.Machine, dir string) ([]*
 		}
 		files = append(files, f)
 	}
+	return files, nil
+}
+
+// taps opens the taps of a VM's network cards and tells which cards they are for.
+func (m *Machines) taps(ctx context.Context, mc pve.Machine) (files []*os.File, slots []string, err error) {
 	if m.cfg.Tap == nil {
-		return files, nil
+		return nil, nil, nil
 	}
 	for _, nic := range mc.NICs {
-		f, err := m.cfg.Tap(ctx, mc.VMID, nic)
+		f, err := m.cfg.Tap(ctx, mc, nic)
 		if err != nil {
-			return files, fmt.Errorf("network card %s: %w", nic.Slot, err)
+			return files, nil, fmt.Errorf("network card %s: %w", nic.Slot, err)
 		}
-		files = append(files, f)
+		if f != nil {
+			files, slots = append(files, f), append(slots, nic.Slot)
+		}
 	}
-	return files, nil
+	return files, slots, nil
+}
+
+// OnTaps lists the running VMs that have network cards on taps, each with those
+// cards only. After New they are those that were taken over: QEMU holds their
+// taps, whatever became of the network that these were in.
+func (m *Machines) OnTaps() []pve.Machine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []pve.Machine
+	for _, v := range m.vms {
+		if v.starting || !v.process.running() {
+			continue
+		}
+		mc := v.record.Machine
+		mc.NICs = slices.DeleteFunc(slices.Clone(mc.NICs), func(n pve.NIC) bool { return !slices.Contains(v.record.Taps, n.Slot) })
+		if len(mc.NICs) > 0 {
+			out = append(out, mc)
+		}
+	}
+	slices.SortFunc(out, func(a, b pve.Machine) int { return a.VMID - b.VMID })
+	return out
 }
 
 // find returns the VM when it runs.

@@ -31,6 +31,7 @@ type fakeQEMU struct {
 	slow      chan struct{}       // "slow" commands are answered when it is closed
 	execution []string
 	jobs      map[string]string // id → error
+	halted    bool
 }
 
 func newFakeQEMU(t *testing.T) (*fakeQEMU, *qmp) {
@@ -104,7 +105,11 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch command {
-	case "qmp_capabilities", "cont", "quit":
+	case "qmp_capabilities", "quit":
+	case "stop", "cont":
+		f.halted = command == "stop"
+	case "query-status":
+		return fmt.Sprintf(`{"running": %t}`, !f.halted), "", nil
 	case "job-dismiss":
 		delete(f.jobs, text(args["id"]))
 	case "blockdev-add":
@@ -128,6 +133,12 @@ func (f *fakeQEMU) do(command string, args map[string]json.RawMessage) (ret, ref
 			parts = append(parts, fmt.Sprintf(`{"node-name": %q, "file": %q, "image": {"snapshots": [%s]}}`, n, f.files[n], strings.Join(s, ",")))
 		}
 		return "[" + strings.Join(parts, ",") + "]", "", nil
+	case "transaction":
+		var actions []struct{ Data struct{ Device, Name string } }
+		_ = json.Unmarshal(args["actions"], &actions)
+		for _, a := range actions {
+			f.nodes[a.Data.Device] = append(f.nodes[a.Data.Device], a.Data.Name)
+		}
 	case "snapshot-save":
 		id, tag := text(args["job-id"]), text(args["tag"])
 		if _, taken := f.jobs[id]; taken {

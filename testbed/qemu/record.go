@@ -22,6 +22,7 @@ type record struct {
 	PID     int            `json:"pid,omitempty"`
 	Started uint64         `json:"started,omitempty"` // start time, clock ticks since boot
 	SSH     netip.AddrPort `json:"ssh"`
+	Taps    []string       `json:"taps,omitempty"` // slots of the network cards on inherited taps
 	Ready   bool           `json:"ready,omitempty"`
 }
 

@@ -39,11 +39,12 @@ func (m *Machines) Snapshot(ctx context.Context, vmid int, tag, stateFile string
 		err = v.checkTag(ctx, tag)
 	}
 	if err == nil {
-		if stateFile == "" {
-			err = v.snapshotDisks(ctx, nodes, tag)
-		} else {
-			err = v.saveState(ctx, nodes, tag, stateFile)
-		}
+		err = v.withVolumes(ctx, tag, func() error {
+			if stateFile == "" {
+				return v.snapshotDisks(ctx, nodes, tag)
+			}
+			return v.saveState(ctx, nodes, tag, stateFile)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("snapshot %s of vm %d: %w", tag, vmid, err)
@@ -51,12 +52,12 @@ func (m *Machines) Snapshot(ctx context.Context, vmid int, tag, stateFile string
 	return nil
 }
 
-// snapshotNodes lists the disks that a snapshot covers.
+// snapshotNodes lists the disks that QEMU itself takes the snapshots of.
 func (v *vm) snapshotNodes() ([]string, error) {
 	var nodes []string
 	for _, d := range v.record.Machine.Disks {
 		switch {
-		case d.CDROM:
+		case d.CDROM || v.onVolume(d):
 		case d.Format != "qcow2":
 			return nil, rawError(pve.Disk{Path: d.Path})
 		default:
@@ -256,6 +257,14 @@ func (m *Machines) DeleteSnapshot(ctx context.Context, vmid int, slot, tag strin
 	v, err := m.find(vmid)
 	if err != nil {
 		return err
+	}
+	for _, d := range v.record.Machine.Disks {
+		if d.Slot == slot && v.onVolume(d) {
+			if err := v.volumes.DeleteSnapshot(ctx, d, tag); err != nil {
+				return fmt.Errorf("delete snapshot %s of vm %d: %w", tag, vmid, err)
+			}
+			return nil
+		}
 	}
 	have, err := v.tagged(ctx, tag)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type vm struct {
 	dir      string
 	record   record
 	images   *Images
+	volumes  Volumes // nil: none
 	notice   func(string)
 
 	process *process
@@ -43,7 +45,7 @@ type vm struct {
 }
 
 func (m *Machines) newVM(r record, dir string, p *process) *vm {
-	v := &vm{dir: dir, record: r, images: m.cfg.Images, notice: m.cfg.Notice, process: p, watched: make(chan struct{})}
+	v := &vm{dir: dir, record: r, images: m.cfg.Images, volumes: m.cfg.Volumes, notice: m.cfg.Notice, process: p, watched: make(chan struct{})}
 	v.agent = newAgentChannel(func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, dir, sockAgent) }, m.cfg.AgentPatience)
 	return v
 }
@@ -99,14 +101,14 @@ func (v *vm) connect(ctx context.Context) error {
 
 // prepare does what must be done before the guest's first instruction: load a
 // saved state, learn the forwarded port.
-func (v *vm) prepare(ctx context.Context, taps bool) error {
+func (v *vm) prepare(ctx context.Context) error {
 	m := v.record.Machine
 	if m.Resume != "" {
 		if err := v.loadState(ctx, m.ResumeTag, m.Resume); err != nil {
 			return err
 		}
 	}
-	if taps || !m.Address.IsValid() || len(m.NICs) == 0 {
+	if !m.Address.IsValid() || len(m.NICs) == 0 || slices.Contains(v.record.Taps, m.NICs[0].Slot) {
 		return nil
 	}
 	text, err := v.qmp.human(ctx, "info usernet")

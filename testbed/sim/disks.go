@@ -89,7 +89,8 @@ func (d Disks) Link(ctx context.Context, base, disk pve.Disk) error {
 
 // Copy implements pve.Disks. A source that is no disk of this backend but a
 // file of the host is an image that is being imported: the copy is a guest's
-// standard disk that has never booted, as large as the file.
+// standard disk that has never booted, as large as the file. Lines "lacks NAME"
+// in the file say what such an image has not: see lacks.
 func (d Disks) Copy(ctx context.Context, src pve.Disk, tag string, disk pve.Disk) error {
 	return d.with(ctx, "copy", disk.Path, func() error {
 		from := d.b.images[src.Path]
@@ -98,7 +99,11 @@ func (d Disks) Copy(ctx context.Context, src pve.Disk, tag string, disk pve.Disk
 			if err != nil {
 				return err
 			}
-			return d.b.add(disk.Path, &image{size: max(info.Size(), 1<<30), tree: standardTree(d.b.now()), tags: map[string]saved{}})
+			tree := standardTree(d.b.now())
+			if err := tree.readLacks(src.Path, d.b.now()); err != nil {
+				return err
+			}
+			return d.b.add(disk.Path, &image{size: max(info.Size(), 1<<30), tree: tree, tags: map[string]saved{}})
 		}
 		s := from.save()
 		if tag != "" {

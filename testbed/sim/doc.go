@@ -8,7 +8,8 @@
 // memory with snapshots; a machine that runs is an SSH server on 127.0.0.1
 // that boots from its disk like a guest: it reads the cloud-init drive, makes
 // its host key on the first boot, answers the guest agent, and serves the
-// helper protocol of orchestrator/sshexec. Commands are interpreted by
+// helper protocol of orchestrator/sshexec, and the steps that make a machine a
+// template. Commands are interpreted by
 // mvdan.cc/sh over the tree with a set of small programs; nothing they do can
 // touch the host. Faults are switched with Behave, Freeze, Cut, ChangeHostKey.
 //

@@ -111,6 +111,8 @@ func (h *helper) answer(f wire.Frame) {
 			g.setClock(time.Unix(sec, nano))
 		}
 		h.facts(err)
+	case wire.Tend:
+		h.refuse("unavailable", "a simulated guest has no workspace volume")
 	case wire.Prepare:
 		keys, err := wire.DecodeFields(f.Payload)
 		if err == nil {

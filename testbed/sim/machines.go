@@ -163,7 +163,7 @@ func (m Machines) Agent(ctx context.Context, vmid int, command string, args any)
 		return nil, err
 	}
 	silent := g.ctx.Done() // nobody reads the channel until the guest has booted
-	if !g.machine.Agent || m.b.behaviour(vmid).AgentSilent {
+	if !g.machine.Agent || m.b.behaviour(vmid).AgentSilent || g.tree.lacks("qemu-ga") {
 		<-ctx.Done()
 		silent = nil
 	}

@@ -94,9 +94,13 @@ func (g *guest) session(w who, ch ssh.Channel, reqs <-chan *ssh.Request) {
 		r.Reply(true, nil) //nolint:errcheck // as above
 		wg.Go(func() { ssh.DiscardRequests(reqs) })
 		code := 0
-		if w.uid == 0 && exec.Command == sshexec.HelperCommand() {
+		step, workspace, isStep := templateStep(exec.Command)
+		switch {
+		case w.uid == 0 && exec.Command == sshexec.HelperCommand():
 			g.helper(ch)
-		} else {
+		case w.uid == 0 && isStep:
+			code = g.template(step, workspace, ch)
+		default:
 			code = g.bare(w, exec.Command, ch)
 		}
 		ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)})) //nolint:errcheck // as above

@@ -7,13 +7,19 @@
 // process left of them; Close stops them and keeps the pool; Sweep ends and
 // removes all of it, whatever state it is in. Everything is in one directory:
 //
-//	pool.img       the pool's only disk, sparse
-//	mnt/NAME/raw   one volume: a dataset with a raw file in it
-//	zfs-fuse.pid   the daemon's id
-//	zfs-fuse.log   what it has to say
+//	pool.img              the pool's only disk, sparse
+//	mnt/NAME/raw          one volume: a dataset with a raw file in it
+//	mnt/GROUP/NAME/raw    one in a group: the volumes of one node
+//	savepoint-zfs-GROUP   what a node's forced command runs (Forced)
+//	zfs-fuse.pid          the daemon's id
+//	zfs-fuse.log          what it has to say
 //
-// A volume is a raw file because zfs-fuse dies on zvols. Its methods return the
-// classes below, read from zfs's own texts.
+// A volume is a raw file because zfs-fuse dies on zvols. The Pool's methods return
+// the classes below, read from zfs's own texts.
+//
+// Disks makes the pool a storage of testbed/pve (type zfspool) and gives it to
+// testbed/qemu: disks, clones of a template's __base__ snapshot, cloud-init drives
+// and saved memory are volumes, and errors are told in the cluster's words.
 //
 // # Invariants
 //
@@ -28,8 +34,13 @@
 // # Limits
 //
 // Root and /dev/fuse are needed (Require). After Rollback a program that has the
-// volume open may keep what it read before: it has to close it first.
+// volume open may keep what it read before, unless it reads past the page cache
+// (O_DIRECT), as the lab's QEMU does: a rollback below a running guest, which has
+// unmounted the volume, was right every time, as it is with a zvol. Others have to
+// open the file again.
+// What a guest trims is not given back to the pool: zfs-fuse punches no holes.
 // A pool of zfs-fuse that is full to the last block cannot even roll back.
 // zfs-fuse 0.7 was seen to hang when a large write filled a pool of 4 KiB blocks;
-// this package makes pools of 512 bytes, where it ends with an error.
+// this package makes pools of 512 bytes, where it ends with an error. With records
+// of 16 KiB instead of 128 it was seen to die in the same place.
 package zfs

@@ -141,7 +141,14 @@ func TestLabCycles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, tt.got, tt.want)
 		}
 	}
-	ok(t, p.Destroy(ctx, "vm-105-disk-1"))
+	for i := range 10 {
+		from, to := fmt.Sprintf("vm-105-disk-%d", i+1), fmt.Sprintf("vm-105-disk-%d", i+2)
+		ok(t, p.Rename(ctx, from, to))
+		if got := read(t, p.File(to)); got != "start" {
+			t.Fatalf("renamed to %s: %q", to, got)
+		}
+	}
+	ok(t, p.Destroy(ctx, "vm-105-disk-11"))
 	ok(t, p.DeleteSnapshot(ctx, "vm-104-disk-1", "a-third"))
 	all, err := p.Snapshots(ctx, "vm-104-disk-1")
 	if err != nil || len(all) != 2 || all[0].Name != "base" || time.Since(all[0].Taken).Abs() > time.Hour {

@@ -117,13 +117,27 @@ func (p *Pool) open(ctx context.Context) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	_, err = p.run(ctx, "zpool", "create", "-o", "ashift=9", "-o", "cachefile=none", "-O", "atime=off", "-m", "none", p.c.Name, p.c.image())
-	return err
+	_, err = p.run(ctx, "zpool", "create", "-o", "ashift=9", "-o", "cachefile=none", "-O", "atime=off", "-O", "canmount=off", "-m", "none", p.c.Name, p.c.image())
+	if err != nil {
+		return err
+	}
+	return p.mount(ctx)
 }
 
-// mount mounts every volume. zfs-fuse ends an unmount a little after it says so.
+// mount mounts every volume below the directory. zfs-fuse ends an unmount a little
+// after it says so.
 func (p *Pool) mount(ctx context.Context) error {
-	_, err := p.run(ctx, "zfs", "mount", "-a")
+	at, err := p.run(ctx, "zfs", "get", "-H", "-o", "value", "mountpoint", p.c.Name)
+	if err != nil {
+		return err
+	}
+	// Setting it unmounts what is mounted: only where it is another.
+	if strings.TrimSpace(at) != p.c.mounts() {
+		if _, err := p.run(ctx, "zfs", "set", "mountpoint="+p.c.mounts(), p.c.Name); err != nil {
+			return err
+		}
+	}
+	_, err = p.run(ctx, "zfs", "mount", "-a")
 	return err
 }
 
@@ -157,7 +171,11 @@ func Sweep(ctx context.Context, dir string) error {
 	if err := c.stopDaemon(ctx); err != nil {
 		return err
 	}
-	for _, path := range []string{c.image(), c.pidFile(), c.logFile(), c.mounts()} {
+	made, err := filepath.Glob(filepath.Join(dir, programPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("remove the lab's pool: %w", err)
+	}
+	for _, path := range append(made, c.image(), c.pidFile(), c.logFile(), c.mounts()) {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove the lab's pool: %w", err)
 		}

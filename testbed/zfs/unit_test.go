@@ -93,11 +93,15 @@ func TestBusyForAMoment(t *testing.T) {
 // Nothing but plain names reaches zfs.
 func TestNames(t *testing.T) {
 	p := scripted(t, "echo called > \"${0%/*}/called\"\n")
-	for _, bad := range []string{"", "-r", "a/b", "a@b", "a b", "a%b", "a,b", "..", "ä", strings.Repeat("a", 65)} {
+	if err := p.Snapshot(t.Context(), "v", "a/b"); err == nil {
+		t.Error("snapshot took \"a/b\"")
+	}
+	for _, bad := range []string{"", "-r", "a/b/c", "/a", "a/", "a/-r", "../a", "a/..", "a@b", "a b", "a%b", "a,b", "..", "ä", strings.Repeat("a", 65)} {
 		for what, err := range map[string]error{
 			"create": p.Create(t.Context(), bad, 1), "destroy": p.Destroy(t.Context(), bad),
 			"snapshot": p.Snapshot(t.Context(), "v", bad), "rollback": p.Rollback(t.Context(), bad, "a"),
 			"delete": p.DeleteSnapshot(t.Context(), "v", bad), "clone": p.Clone(t.Context(), "v", "a", bad),
+			"rename": p.Rename(t.Context(), "v", bad), "group": p.Group(t.Context(), bad),
 		} {
 			if err == nil {
 				t.Errorf("%s took %q", what, bad)

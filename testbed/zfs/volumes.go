@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,27 +16,50 @@ import (
 // Dataset is the volume's name on the node: pool/volume.
 func (p *Pool) Dataset(volume string) string { return p.c.Name + "/" + volume }
 
+// rawName is the file in a volume's dataset.
+const rawName = "raw"
+
 // File is the volume's raw file.
 func (p *Pool) File(volume string) string {
-	return filepath.Join(p.c.mounts(), volume, "raw")
+	return filepath.Join(p.c.mounts(), volume, rawName)
 }
 
-// checked refuses a name that could be anything but one volume or snapshot.
-func checked(names ...string) error {
-	for _, n := range names {
-		if !nameRE.MatchString(n) {
-			return fmt.Errorf("%q is not a name: use up to 64 letters, digits, '_', '.' and '-', a letter first", n)
-		}
+var (
+	volumeRE   = regexp.MustCompile(`\A([a-zA-Z][a-zA-Z0-9_.-]{0,63}/)?[a-zA-Z][a-zA-Z0-9_.-]{0,63}\z`)
+	snapshotRE = regexp.MustCompile(`\A[a-zA-Z_][a-zA-Z0-9_.-]{0,63}\z`)
+)
+
+func isVolume(name string) error {
+	if !volumeRE.MatchString(name) {
+		return fmt.Errorf("%q is not a volume: use NAME or GROUP/NAME of up to 64 letters, digits, '_', '.' and '-', a letter first", name)
 	}
 	return nil
 }
 
+// checked refuses names that could be anything but one volume and one snapshot.
+func checked(volume, snapshot string) error {
+	if !snapshotRE.MatchString(snapshot) {
+		return errors.Join(isVolume(volume), fmt.Errorf("%q is not a snapshot: use up to 64 letters, digits, '_', '.' and '-', a letter or '_' first", snapshot))
+	}
+	return isVolume(volume)
+}
+
+// Group makes sure that there is room for volumes called GROUP/NAME: one group
+// stands for the pool of one node.
+func (p *Pool) Group(ctx context.Context, group string) error {
+	if !nameRE.MatchString(group) {
+		return fmt.Errorf("%q is not the name of a group", group)
+	}
+	_, err := p.run(ctx, "zfs", "create", "-o", "canmount=off", p.Dataset(group))
+	if errors.Is(err, ErrExists) {
+		return nil
+	}
+	return err
+}
+
 // Create makes a volume of size bytes, all zero and using no room.
 func (p *Pool) Create(ctx context.Context, volume string, size int64) error {
-	if err := checked(volume); err != nil {
-		return err
-	}
-	if _, err := p.run(ctx, "zfs", "create", "-o", "mountpoint="+filepath.Dir(p.File(volume)), p.Dataset(volume)); err != nil {
+	if err := p.dataset(ctx, volume); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(p.File(volume), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -48,18 +72,54 @@ func (p *Pool) Create(ctx context.Context, volume string, size int64) error {
 	return nil
 }
 
+// dataset makes a volume without its file.
+func (p *Pool) dataset(ctx context.Context, volume string) error {
+	if err := isVolume(volume); err != nil {
+		return err
+	}
+	_, err := p.run(ctx, "zfs", "create", p.Dataset(volume))
+	return err
+}
+
+// Rename gives a volume, which nobody has open, another name, also while its
+// snapshots have clones.
+func (p *Pool) Rename(ctx context.Context, volume, name string) error {
+	if err := errors.Join(isVolume(volume), isVolume(name)); err != nil {
+		return err
+	}
+	// In one step zfs-fuse often finds its own unmount still under way, or leaves
+	// the volume without its mount.
+	if _, err := p.run(ctx, "zfs", "umount", p.Dataset(volume)); err != nil && !strings.Contains(err.Error(), "not currently mounted") {
+		return err
+	}
+	_, err := p.run(ctx, "zfs", "rename", p.Dataset(volume), p.Dataset(name))
+	if err != nil {
+		_, back := p.run(context.WithoutCancel(ctx), "zfs", "mount", p.Dataset(volume))
+		return errors.Join(err, back)
+	}
+	if _, err := p.run(ctx, "zfs", "mount", p.Dataset(name)); err != nil {
+		return err
+	}
+	return p.dropMountpoint(volume)
+}
+
+// dropMountpoint removes the directory that a volume was mounted at.
+func (p *Pool) dropMountpoint(volume string) error {
+	if err := os.Remove(filepath.Dir(p.File(volume))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the mount point of volume %s: %w", volume, err)
+	}
+	return nil
+}
+
 // Destroy removes a volume with its snapshots. ErrClones: others are made of them.
 func (p *Pool) Destroy(ctx context.Context, volume string) error {
-	if err := checked(volume); err != nil {
+	if err := isVolume(volume); err != nil {
 		return err
 	}
 	if _, err := p.run(ctx, "zfs", "destroy", "-r", p.Dataset(volume)); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Dir(p.File(volume))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("destroy volume %s: %w", volume, err)
-	}
-	return nil
+	return p.dropMountpoint(volume)
 }
 
 // Snapshot takes a snapshot of a volume.
@@ -103,10 +163,10 @@ func (p *Pool) DeleteSnapshot(ctx context.Context, volume, name string) error {
 
 // Clone makes a volume out of another's snapshot; they share what neither changes.
 func (p *Pool) Clone(ctx context.Context, volume, name, clone string) error {
-	if err := checked(volume, name, clone); err != nil {
+	if err := errors.Join(checked(volume, name), isVolume(clone)); err != nil {
 		return err
 	}
-	_, err := p.run(ctx, "zfs", "clone", "-o", "mountpoint="+filepath.Dir(p.File(clone)), p.Dataset(volume)+"@"+name, p.Dataset(clone))
+	_, err := p.run(ctx, "zfs", "clone", p.Dataset(volume)+"@"+name, p.Dataset(clone))
 	return err
 }
 
@@ -120,7 +180,7 @@ type Snapshot struct {
 
 // Snapshots lists a volume's, oldest first, whoever took them.
 func (p *Pool) Snapshots(ctx context.Context, volume string) ([]Snapshot, error) {
-	if err := checked(volume); err != nil {
+	if err := isVolume(volume); err != nil {
 		return nil, err
 	}
 	out, err := p.run(ctx, "zfs", "get", "-H", "-p", "-r", "-d", "1", "-o", "name,property,value", "creation,createtxg", p.Dataset(volume))
@@ -164,13 +224,14 @@ func (p *Pool) Snapshots(ctx context.Context, volume string) ([]Snapshot, error)
 
 // Volumes lists the pool's volumes by name.
 func (p *Pool) Volumes(ctx context.Context) ([]string, error) {
-	out, err := p.run(ctx, "zfs", "list", "-H", "-r", "-d", "1", "-t", "filesystem", "-o", "name", p.c.Name)
+	out, err := p.run(ctx, "zfs", "list", "-H", "-r", "-d", "2", "-t", "filesystem", "-o", "name,canmount", p.c.Name)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for line := range strings.Lines(out) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), p.c.Name+"/"); ok {
+		dataset, mounts, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if name, ok := strings.CutPrefix(dataset, p.c.Name+"/"); ok && mounts != "off" {
 			names = append(names, name)
 		}
 	}
@@ -185,7 +246,7 @@ type Usage struct{ Used, Free int64 }
 func (p *Pool) Usage(ctx context.Context, volume string) (u Usage, err error) {
 	dataset := p.c.Name
 	if volume != "" {
-		if err := checked(volume); err != nil {
+		if err := isVolume(volume); err != nil {
 			return u, err
 		}
 		dataset = p.Dataset(volume)

@@ -31,6 +31,15 @@ const (
 	Prepare = 'P'
 	// Health asks for Facts and more.
 	Health = 'V'
+	// Volume says, first and without an answer, that the sandbox has a workspace
+	// volume: the generation marker is on it, and what agent runs can write
+	// nowhere else. While it is not mounted the guest refuses both.
+	Volume = 'W'
+	// Tend is an order about that volume. Fields: "mount", "unmount", "freeze"
+	// or "thaw"; milliseconds (how long to wait for its disk, how long to be
+	// frozen); the text of the shell program that mounts and unmounts. Its
+	// Answer tells neither boot id nor generation; that of Clock does not either.
+	Tend = 'Y'
 	// List asks for a manifest. Fields: the most entries, "1" for digests of
 	// content, then the roots.
 	List = 'L'
@@ -76,7 +85,8 @@ const (
 	// Done ends a List: one field, how many entries there were.
 	Done = 'D'
 	// Refusal: nothing was done. Fields: class ("missing", "denied",
-	// "unavailable", "limit"), text.
+	// "unavailable", "busy", "limit"), text. Of a Tend that does not end, class
+	// "unknown".
 	Refusal = '!'
 )
 

@@ -1,0 +1,412 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"savepoint/configs"
+	"savepoint/orchestrator/sshexec"
+	"savepoint/proxmox"
+	"savepoint/proxmox/evpn"
+	"savepoint/proxmox/zfs"
+)
+
+// intended is what our token has to be able to do as far as the configuration
+// tells.
+func intended(cfg configs.Config) proxmox.Use {
+	use := proxmox.Use{ManageSDN: len(cfg.Network.Tenants) > 0, Collect: true, Look: true}
+	use.Storages = oneMore(oneMore(nil, cfg.Cluster.Storage), cfg.Workspace.Storage)
+	build := cfg.Sandbox.Bridge
+	if cfg.Template.Bridge != "" {
+		build = cfg.Template.Bridge
+	}
+	if use.ManageSDN {
+		use.Zones = true
+		use.Peers = true
+	} else {
+		use.Bridges = oneMore(nil, cfg.Sandbox.Bridge)
+	}
+	use.BuildBridges = oneMore(nil, build)
+	storage, _, onStorage := strings.Cut(cfg.Template.Image, ":")
+	switch {
+	case strings.Contains(cfg.Template.Image, "://"):
+		use.Downloads = slices.Clone(cfg.Cluster.Nodes)
+		if len(use.Downloads) == 0 {
+			use.Downloads = []string{"NODE"}
+		}
+	case onStorage:
+		use.ImportStorages = []string{storage}
+	}
+	return use
+}
+
+// Stand-ins for what the configuration does not say. They are no valid values,
+// so that nobody runs them by mistake.
+const (
+	setupToken   = "savepoint@pve!engine"
+	setupStorage = "STORAGE"
+	setupImport  = "local"
+	setupDataset = "rpool/savepoint"
+)
+
+// printSetup prints the script for the cluster's administrator. It asks nothing
+// but the configuration, and makes our SSH key if there is none yet.
+func (a *app) printSetup() error {
+	cfg, err := a.config(a.configFile, false)
+	if err != nil {
+		return err
+	}
+	text, err := setupScript(cfg)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(a.out, text)
+	return err
+}
+
+func (a *app) printProgram() error {
+	_, err := a.out.Write(zfs.Program)
+	return err
+}
+
+// setup is the script in the making.
+type setup struct {
+	strings.Builder
+	cfg   configs.Config
+	token string
+	use   proxmox.Use
+}
+
+func (s *setup) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
+
+func setupScript(cfg configs.Config) (string, error) {
+	s := &setup{cfg: cfg, token: cfg.Cluster.TokenID, use: intended(cfg)}
+	if s.token == "" {
+		s.token = setupToken
+	}
+	if len(s.use.Storages) == 0 {
+		s.use.Storages = []string{setupStorage}
+	}
+	if len(s.use.ImportStorages) == 0 {
+		s.use.ImportStorages = []string{setupImport}
+	}
+	s.use.Pooled = true
+	s.use.LookAt = s.use.Downloads // a role on the node hides the one from above it
+	source := "the defaults: there is no configuration file yet"
+	if cfg.Source.File != "" {
+		source = cfg.Source.File
+	}
+	s.line("#!/bin/sh")
+	s.line("# What the administrator of the cluster does once for savepoint, after %s.", source)
+	s.line("# Written by savepoint doctor --setup. It is safe to run again, also after an upgrade")
+	s.line("# to Proxmox VE 9, which needs other privileges. Words in capitals are to be replaced.")
+	s.line("#")
+	s.line("#   sh setup.sh cluster    once, as root on any node")
+	s.line("#   sh setup.sh node       as root on every node that sandboxes may be on")
+	s.line("#   sh setup.sh jump       as root on the jump host")
+	s.line("set -eu")
+	s.line("")
+	s.line("cluster() {")
+	s.cluster()
+	s.line("}")
+	s.line("")
+	s.line("node() {")
+	if err := s.node(); err != nil {
+		return "", err
+	}
+	s.line("}")
+	s.line("")
+	s.line("jump() {")
+	if err := s.jump(); err != nil {
+		return "", err
+	}
+	s.line("}")
+	s.line("")
+	s.line(`case "${1:-}" in`)
+	s.line("cluster | node | jump) $1 ;;")
+	s.line("*)")
+	s.line(`	echo "usage: sh $0 cluster|node|jump" >&2`)
+	s.line("	exit 2")
+	s.line("	;;")
+	s.line("esac")
+	return s.String(), nil
+}
+
+// cluster makes pool, user, roles, their grants, and the token.
+func (s *setup) cluster() {
+	pool := s.cfg.Cluster.Pool
+	user, name, _ := strings.Cut(s.token, "!")
+	s.line("	# The pool holds every sandbox. The token reaches no other VM.")
+	s.line(`	pveum pool list --output-format json | grep -q '"poolid":"%s"' || pveum pool add %s`, pool, pool)
+	s.line(`	pveum user list --output-format json | grep -q '"userid":"%s"' || pveum user add %s`, user, user)
+	s.line("	# The token has its own privileges, and no more than its user. Its secret is")
+	s.line("	# printed once: put it into cluster.token_secret_file, mode 0600.")
+	s.line(`	pveum user token list %s --output-format json | grep -q '"tokenid":"%s"' ||`, user, name)
+	s.line("		pveum user token add %s %s --privsep 1", user, name)
+	s.line("")
+	s.roles()
+	s.line("")
+	s.storage()
+	s.controller()
+}
+
+// parts are what the privileges are for, in the order of the script.
+var parts = []struct{ only, title string }{
+	{"", "What every sandbox needs, and nothing else."},
+	{proxmox.ForNetworks, "For savepoint network apply."},
+	{proxmox.ForTemplates, "For savepoint template build. Leave it out if you make the template."},
+	{proxmox.ForGC, "For savepoint gc to delete orphan volumes of saved memory. Without it they are listed."},
+	{proxmox.ForDoctor, "For savepoint doctor to see quorum, clocks, packages and backup jobs, and for\n\t# placing sandboxes by free memory. Without it these are not known."},
+}
+
+// roles writes the roles and where they are granted, part by part.
+func (s *setup) roles() {
+	user, _, _ := strings.Cut(s.token, "!")
+	all := func(major int) []proxmox.Privilege {
+		return proxmox.Privileges(s.cfg.Cluster.Pool, proxmox.Version{Major: major, Minor: 4}, s.use)
+	}
+	old, _ := proxmox.Roles(all(8))
+	now, _ := proxmox.Roles(all(9))
+	s.line("	role() {")
+	s.line(`		pveum role add "$1" --privs "$2" 2>/dev/null || pveum role modify "$1" --privs "$2"`)
+	s.line("	}")
+	s.line("	grant() {")
+	s.line("		pveum acl modify \"$1\" --users '%s' --tokens '%s' --roles \"$2\"", user, s.token)
+	s.line("	}")
+	made := map[string]bool{}
+	for _, part := range parts {
+		_, grants := proxmox.Roles(slices.DeleteFunc(all(9), func(p proxmox.Privilege) bool { return p.Only != part.only }))
+		if len(grants) == 0 {
+			continue
+		}
+		s.line("	# %s", part.title)
+		for i, r := range now {
+			if !made[r.Name] && slices.ContainsFunc(grants, func(g proxmox.Grant) bool { return g.Role == r.Name }) {
+				made[r.Name] = true
+				s.role(old[i], r)
+			}
+		}
+		for _, g := range grants {
+			s.line("	grant %s %s", g.Path, g.Role)
+		}
+		if part.only != "" {
+			continue
+		}
+		s.line("	# A template that savepoint did not build: pveum pool modify %s --vms ID", s.cfg.Cluster.Pool)
+		if s.use.Zones {
+			s.line("	# The networks of savepoint get their ids later, so it may use every zone but")
+			s.line("	# the nodes' own bridges.")
+			s.line("	grant /sdn/zones/localnetwork NoAccess")
+		}
+	}
+}
+
+// role writes one role. What only one release has is chosen when the script runs.
+func (s *setup) role(old, now proxmox.Role) {
+	without := func(list, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(p string) bool { return slices.Contains(others, p) })
+	}
+	privs := now.Privs
+	only8, only9 := without(old.Privs, now.Privs), without(now.Privs, old.Privs)
+	if len(only8)+len(only9) > 0 {
+		s.line(`	case "$(pveversion)" in`)
+		s.line("	pve-manager/8*) more='%s' ;;", strings.Join(only8, " "))
+		s.line("	*) more='%s' ;;", strings.Join(only9, " "))
+		s.line("	esac")
+		privs = append(without(now.Privs, only9), "$more")
+	}
+	s.line("	role %s \"%s\"", now.Name, strings.Join(privs, " "))
+}
+
+// storage says what the storages have to be like.
+func (s *setup) storage() {
+	if w := s.cfg.Workspace.Storage; w != "" {
+		s.line("	# Workspace volumes are on ZFS. A storage that exists is left as it is.")
+		s.line(`	pvesh get /storage --output-format json | grep -q '"storage":"%s"' ||`, w)
+		s.line("		pvesm add zfspool %s --pool %s --content images,rootdir --sparse 1", w, setupDataset)
+		s.line("")
+	}
+	s.line("	# Images of templates are put on %s: it needs the content type \"import\"", strings.Join(s.use.ImportStorages, ", "))
+	s.line("	# (Datacenter, Storage, Edit, Content).")
+	s.line("")
+}
+
+func (s *setup) controller() {
+	switch c := s.cfg.Network.Controller; {
+	case !usesEVPN(s.cfg):
+	case c != "":
+		s.line("	# The EVPN controller %s (network.controller) is yours to make and keep.", c)
+		s.line("")
+	default:
+		s.line("	# savepoint network apply makes the EVPN controller, with ASN %d. A cluster can", s.cfg.Network.ASN)
+		s.line("	# have only one: if there is one, write its name into network.controller.")
+		s.line("")
+	}
+}
+
+// node is what each node needs: packages, and the accounts for reading routes
+// and for workspace volumes.
+func (s *setup) node() error {
+	if len(s.cfg.Network.Tenants) == 0 && s.cfg.Workspace.Storage == "" {
+		s.line("	echo 'Nothing: no tenants and no workspace volumes are configured.'")
+		return nil
+	}
+	if len(s.cfg.Network.Tenants) > 0 {
+		s.line("	# Networks of tenants.")
+		s.line("	apt-get install -y ifupdown2 frr frr-pythontools")
+		s.line("	systemctl enable --now frr")
+	}
+	key, err := publicKey(cmp.Or(s.cfg.Workspace.IdentityFile, s.cfg.SSH.IdentityFile), s.cfg)
+	if err != nil {
+		return err
+	}
+	if usesEVPN(s.cfg) {
+		commands, err := evpn.Setup(key)
+		if err != nil {
+			return err
+		}
+		s.line("	# Proxmox VE 8 does not show the routes of a zone: an account that can do nothing")
+		s.line("	# but read them. It is reached as workspace.nodes says.")
+		s.line("	case \"$(pveversion)\" in pve-manager/8*)")
+		s.account(evpn.User, evpn.ProgramPath, evpn.Program, commands)
+		s.line("		;;")
+		s.line("	esac")
+	}
+	if w := s.cfg.Workspace; w.Storage != "" {
+		commands, err := zfs.Setup(w.User, key, []string{setupDataset})
+		if err != nil {
+			return err
+		}
+		s.line("	# Snapshots of workspace volumes: an account that can do nothing but run this")
+		s.line("	# program, on this dataset. %s is the one of storage %s here; put", setupDataset, w.Storage)
+		s.line("	# another one in its place everywhere if it is not.")
+		s.line("	zfs list %s >/dev/null 2>&1 || zfs create -p %s", setupDataset, setupDataset)
+		s.account(w.User, zfs.ProgramPath, zfs.Program, commands)
+	}
+	s.line("	echo 'For workspace.nodes in the configuration:'")
+	s.line(`	echo "  - {name: $(hostname), address: $(hostname -f):22, host_key: $(cut -d' ' -f1-2 /etc/ssh/ssh_host_ed25519_key.pub)}"`)
+	return nil
+}
+
+// account writes how a program and the account that runs it get to the node.
+func (s *setup) account(user, path string, program []byte, commands []string) {
+	s.line("	mkdir -p %s", filepath.Dir(path))
+	s.line("	cat >%s <<'END_OF_PROGRAM'", path)
+	s.WriteString(string(program))
+	s.line("END_OF_PROGRAM")
+	for _, c := range commands {
+		if strings.HasPrefix(c, "useradd ") {
+			c = "id " + user + " >/dev/null 2>&1 || " + c
+		}
+		s.line("	%s", c)
+	}
+}
+
+// jump is the account that forwards to sandboxes and can do nothing else.
+func (s *setup) jump() error {
+	j := s.cfg.SSH.Jump
+	if !j.Configured() {
+		s.line("	echo 'Nothing: no jump host is configured (ssh.jump); guests are dialled directly.'")
+		return nil
+	}
+	key, err := publicKey(cmp.Or(j.IdentityFile, s.cfg.SSH.IdentityFile), s.cfg)
+	if err != nil {
+		return err
+	}
+	home := "/var/lib/" + j.User
+	s.line("	# %s, ssh.jump.address: an account that opens connections to the SSH", j.Address)
+	s.line("	# servers of sandboxes and can do nothing else.")
+	s.line("	id %s >/dev/null 2>&1 || useradd --system --create-home --home-dir %s --shell /usr/sbin/nologin %s", j.User, home, j.User)
+	s.line("	install -d -m 0755 -o root -g root %s/.ssh", home)
+	s.line("	{")
+	s.line("		printf 'restrict,port-forwarding'")
+	s.opens()
+	s.line("		printf ' %%s\\n' '%s'", key)
+	s.line("	} >%s/.ssh/authorized_keys", home)
+	s.line("	echo 'For ssh.jump.host_key in the configuration:'")
+	s.line("	cut -d' ' -f1-2 /etc/ssh/ssh_host_ed25519_key.pub")
+	return nil
+}
+
+// mostOpens is how many permitopen an SSH server takes.
+const mostOpens = 4096
+
+// opens names every address of a sandbox: an SSH server takes no patterns there.
+func (s *setup) opens() {
+	nets := s.subnets()
+	if len(nets) == 0 {
+		s.line("		# SUBNET is not configured: write sandbox.subnet, and print this again")
+		return
+	}
+	hosts := 0
+	for _, p := range nets {
+		if p.Addr().Is6() || p.Bits() < 20 {
+			hosts = mostOpens + 1
+			break
+		}
+		hosts += 1 << (32 - p.Bits())
+	}
+	if hosts > mostOpens {
+		s.line("		# The networks of sandboxes are too wide to be listed: the key may open any")
+		s.line("		# address from there. Keep it in with a firewall on this host.")
+		return
+	}
+	for _, p := range nets {
+		for block := p.Masked().Addr().As4(); p.Contains(netip.AddrFrom4(block)); {
+			first, last := int(block[3]), 255
+			if p.Bits() > 24 {
+				last = first + 1<<(32-p.Bits()) - 1
+			}
+			s.line("		for n in $(seq %d %d); do printf ',permitopen=\"%d.%d.%d.%%d:22\"' \"$n\"; done", first, last, block[0], block[1], block[2])
+			if p.Bits() > 24 {
+				break
+			}
+			block[2]++
+			if block[2] == 0 {
+				break
+			}
+		}
+	}
+}
+
+// subnets are where sandboxes have their addresses.
+func (s *setup) subnets() []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range s.cfg.Network.Tenants {
+		for _, v := range t.VNets {
+			for _, n := range v.Subnets {
+				out = append(out, n.Prefix)
+			}
+		}
+	}
+	if len(out) == 0 && s.cfg.Sandbox.Subnet.IsValid() {
+		out = append(out, s.cfg.Sandbox.Subnet)
+	}
+	return out
+}
+
+// publicKey is the key in authorized_keys form. Our own is made when it is not
+// there yet; another one that is not there has to be put in by hand.
+func publicKey(path string, cfg configs.Config) (string, error) {
+	id, err := sshexec.LoadIdentity(path)
+	if errors.Is(err, fs.ErrNotExist) && path == cfg.SSH.IdentityFile {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return "", fmt.Errorf("make the directory of the SSH identity: %w", err)
+		}
+		id, err = sshexec.CreateIdentity(path, "savepoint")
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "PUBLIC KEY OF " + path, nil
+	}
+	if err != nil {
+		return "", usageError{err}
+	}
+	return id.AuthorizedKey(), nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"savepoint/configs"
+	"savepoint/orchestrator"
+	"savepoint/proxmox/zfs"
+)
+
+// workspaces asks each node whether our account there can do what workspace
+// snapshots need, and looks at the volumes of sandboxes.
+func (d *doctor) workspaces(ctx context.Context) {
+	const check = "workspace"
+	w := d.cfg.Workspace
+	if d.s.workspaces == nil {
+		d.ok(check, "no workspace volumes are configured: every snapshot covers the whole VM")
+		return
+	}
+	var good perNode
+	for _, n := range w.Nodes {
+		prefixes, err := d.s.workspaces.nodes.Hello(ctx, n.Name)
+		switch pool := d.poolOn(n.Name); {
+		case err != nil:
+			d.failed(check, levelProblem, err)
+			d.mendLast("on " + n.Name + ", as root: sh setup.sh node, of savepoint doctor --setup > setup.sh")
+		case pool != "" && !slices.ContainsFunc(prefixes, func(p string) bool { return p == pool || strings.HasPrefix(pool, p+"/") }):
+			d.add(check, levelProblem, fmt.Sprintf("on %s our account is for %s, and storage %s is on %s there", n.Name, strings.Join(prefixes, ", "), w.Storage, pool),
+				fmt.Sprintf("on %s: zfs allow -u %s snapshot,rollback,destroy,mount,userprop %s, and name it in the forced command of its key", n.Name, w.User, pool))
+		default:
+			good.add(n.Name, "our account works on "+strings.Join(prefixes, ", "))
+		}
+	}
+	good.each(func(nodes, text string) { d.ok(check, "%s: %s", nodes, text) })
+	for _, f := range d.usableFacts() {
+		if !slices.ContainsFunc(w.Nodes, func(n configs.NodeSSH) bool { return n.Name == f.Node }) {
+			d.add(check, levelWarning, f.Node+" is not in workspace.nodes: no sandbox with a workspace volume can be made there", "add it, or take the node out of cluster.nodes")
+		}
+	}
+	for _, sb := range d.boxes {
+		if sb.Workspace != "" && ctx.Err() == nil {
+			d.volume(ctx, sb)
+		}
+	}
+}
+
+// mendLast says what mends the last finding, where its error did not.
+func (d *doctor) mendLast(mend string) {
+	if f := &d.findings[len(d.findings)-1]; f.Mend == "" {
+		f.Mend = mend
+	}
+}
+
+// poolOn is the dataset of the workspace storage on a node, "" when it is not known.
+func (d *doctor) poolOn(node string) string {
+	for _, f := range d.facts {
+		for _, s := range f.Storages.Value {
+			if f.Node == node && s.ID == d.cfg.Workspace.Storage {
+				return s.Pool
+			}
+		}
+	}
+	return ""
+}
+
+// volume looks for snapshots of a sandbox's volume that neither we nor the
+// cluster took: a schedule of somebody's. Nothing older can be restored while
+// one is there (F70, F73).
+func (d *doctor) volume(ctx context.Context, sb orchestrator.Sandbox) {
+	const check = "workspace"
+	ours := d.s.cluster.Instance() + "/" + string(sb.ID)
+	v, err := d.s.workspaces.nodes.List(ctx, zfs.Target{Node: sb.VM.Node, Dataset: sb.Workspace, Owner: ours})
+	if err != nil {
+		d.failed(check, levelWarning, err)
+		return
+	}
+	if v.Owner != ours {
+		d.add(check, levelProblem, fmt.Sprintf("volume %s of sandbox %s on %s has the owner %q and not %q", v.Dataset, sb.Name, sb.VM.Node, v.Owner, ours),
+			"see who else uses it; then savepoint sandbox destroy "+sb.Name)
+	}
+	known, err := d.s.cluster.Snapshots().List(ctx, sb.VM)
+	if err != nil {
+		d.failed(check, levelWarning, err)
+		return
+	}
+	for _, t := range v.Taken {
+		byCluster := slices.ContainsFunc(known, func(k orchestrator.Snapshot) bool { return string(k.Name) == t.Name })
+		if t.Owner == "" && !byCluster && !strings.HasPrefix(t.Name, "#") {
+			d.add(check, levelWarning, fmt.Sprintf("snapshot %s of %s, the volume of sandbox %s, is not ours: no older one can be restored while it is there", t.Name, v.Dataset, sb.Name),
+				fmt.Sprintf("keep snapshot schedules off %s, then on %s: zfs destroy %s@%s", v.Dataset, sb.VM.Node, v.Dataset, t.Name))
+		}
+	}
+}
+
+// schedules looks for backups of the cluster that reach sandboxes.
+func (d *doctor) schedules(ctx context.Context) {
+	const check = "schedules"
+	var vms []orchestrator.VMID
+	for _, sb := range d.boxes {
+		if sb.VM.ID != 0 {
+			vms = append(vms, sb.VM.ID)
+		}
+	}
+	jobs, err := d.s.cluster.BackupJobs(ctx, vms)
+	if err != nil {
+		d.unknown(check, "whether backups reach sandboxes", "/", err)
+		return
+	}
+	for _, j := range jobs {
+		d.add(check, levelWarning, "backup job "+j.ID+" reaches sandboxes: "+j.Why+", and holds their locks meanwhile",
+			"leave them out of it: pvesh set /cluster/backup/"+j.ID+" --exclude VMIDS, or --enabled 0")
+	}
+	if len(jobs) == 0 {
+		d.ok(check, "no backup job reaches sandboxes")
+	}
+}

@@ -1,0 +1,200 @@
+
+# --- The workspace volume -------------------------------------------------------
+# Sent after examine.pl. The volume is mounted by workspace.sh at $volume, and its
+# parts are bound over what the agent may write. Nothing here keeps it open.
+
+# places returns where the volume is mounted besides $volume, or dies.
+sub places {
+  my ($dev, %at);
+  for (split /\n/, slurp('/proc/self/mountinfo') // '') {
+    my (undef, undef, $number, undef, $point) = split / /;
+    $dev = $number if $point eq $volume;
+    $at{$point} = $number; # the last one hides those below
+  }
+  defined $dev or die "the workspace volume is not mounted; restart the sandbox, or roll it back";
+  delete $at{$volume};
+  my @places = grep { $at{$_} eq $dev } keys %at;
+  for my $need ((account('agent'))[2] // '/home/agent', '/workspace', '/tmp', '/var/tmp', '/dev/shm') {
+    defined $at{$need} && $at{$need} eq $dev or die "the workspace volume is not mounted at $need; restart the sandbox, or roll it back";
+  }
+  @places;
+}
+
+# confine lets a command write nowhere but on the volume: it gets mounts of its
+# own, all of them read-only but for the volume's parts. That holds for whatever
+# permissions the guest's files have. /proc and /dev/pts are the kernel's account
+# of processes and terminals, and hold nothing that outlives them. Sockets and
+# devices are not files in this sense: their permissions count. Those through
+# which the system itself does what it is asked to, or notes it, are hidden.
+sub confine {
+  my @rw = eval { places() } or die "unavailable\0" . cause($@);
+  my ($none, $root) = ("none\0", "/\0");
+  call('unshare', 0x20000) == 0 or die "unavailable\0unshare mounts: $!";
+  call('mount', $none, $root, 0, 0x84000, 0) == 0 or die "unavailable\0keep mounts apart: $!"; # slave, recursive
+  my $empty = "/run/savepoint/empty\0";
+  for my $dir (grep { -d } '/run/dbus', '/run/systemd/journal') {
+    my $over = "$dir\0";
+    mkdir '/run/savepoint', 0755;
+    mkdir '/run/savepoint/empty', 0555;
+    call('mount', $empty, $over, $none, 0x1000, 0) == 0 or die "unavailable\0hide $dir: $!"; # bind
+  }
+  attribute('/', 0x8000, 1, 0);
+  attribute($_, 0, 0, 1) for @rw, grep { -d } '/proc', '/dev/pts';
+}
+
+# attribute sets and clears attributes of a mount: 1 = read-only.
+sub attribute {
+  my ($path, $flags, $set, $clear) = @_;
+  my ($p, $attr) = ("$path\0", pack 'Q4', $set, $clear, 0, 0);
+  return if call('mountattr', -100, $p, $flags, $attr, 32) == 0;
+  die "unavailable\0" . ($!{ENOSYS} ? 'a workspace volume needs Linux 5.12 in the guest' : "mount attributes of $path: $!");
+}
+
+# stamp writes the marker in place, in one sector: neither a power cut nor a full
+# volume, of blocks or of inodes, can leave anything but the old one or the new.
+sub stamp {
+  my $text = shift;
+  places();
+  require Fcntl;
+  sysopen my $f, "$volume/generation", Fcntl::O_WRONLY() | Fcntl::O_CREAT(), 0600 or die "open marker: $!";
+  (syswrite($f, pack 'a512', $text) // 0) == 512 or die "write marker: $!";
+  call('fsync', fileno $f) == 0 or die "sync marker: $!";
+  open my $d, '<', $volume or die "open $volume: $!";
+  call('fsync', fileno $d) == 0 or die "sync $volume: $!";
+}
+
+sub stamped {
+  places();
+  my $text = slurp("$volume/generation") // return '';
+  $text =~ s/\0+\z//;
+  $text;
+}
+
+# tend does one order. Where control groups are missing nothing holds the agent's
+# processes together, and the watchdog would be taken for one of a command's.
+sub tend {
+  my ($verb, $millis, $script) = @_;
+  die "control groups (cgroup v2) are missing in the guest" if $mode eq 'tree';
+  die "a command is running" if $run || $walk;
+  return freeze($millis / 1000) if $verb eq 'freeze';
+  return thaw() if $verb eq 'thaw';
+  die "denied\0unknown order $verb" unless $verb eq 'mount' || $verb eq 'unmount';
+  shell($script, $verb, $verb eq 'mount' ? int($millis / 1000) : ());
+}
+
+# shell runs workspace.sh; its words are the error.
+sub shell {
+  my ($script, @args) = @_;
+  pipe my $r, my $w or die "pipe: $!";
+  my $pid = fork // die "fork: $!";
+  if ($pid == 0) {
+    apart();
+    open STDOUT, '>&', $w;
+    open STDERR, '>&', $w;
+    exec { '/bin/sh' } 'sh', '-c', $script, 'savepoint-workspace', @args;
+    kill 'KILL', $$;
+  }
+  close $w;
+  my ($text, $until) = ('', mono() + 60);
+  while (1) {
+    my ($v, $rest) = ('', $until - mono());
+    vec($v, fileno $r, 1) = 1;
+    if ($rest <= 0 || select($v, undef, undef, $rest) < 1 && !$!{EINTR}) {
+      kill 'KILL', -$pid, $pid;
+      waitpid $pid, 0;
+      die "unknown\0$args[0] of the workspace volume does not end";
+    }
+    sysread $r, $text, 4096, length $text or last;
+  }
+  waitpid $pid, 0;
+  return unless $?;
+  $text =~ s/^savepoint-workspace: //mg;
+  $text =~ s/\s+/ /g;
+  die(($? >> 8 == 4 ? 'busy' : 'unavailable') . "\0" . substr($text, 0, 2000) . "(exit status " . ($? >> 8) . ")");
+}
+
+# apart makes a process that was forked one of its own: without the helper's
+# handles, signals and session.
+sub apart {
+  $SIG{$_} = 'DEFAULT' for qw(PIPE TERM HUP INT);
+  call('setsid');
+  close $_ for grep { defined } $from, $net, $spare ? @$spare{qw(order in out err news pad)} : ();
+}
+
+# freezer freezes (1) or thaws (0) the volume and says whether it did. It never
+# takes the file system below for it.
+sub freezer {
+  my $freeze = shift;
+  open my $f, '<', $volume or return;
+  (stat $f)[0] != (stat "$volume/..")[0] or return;
+  ioctl $f, $freeze ? 0xc0045877 : 0xc0045878, 0;
+}
+
+my $watcher; # the last watchdog that this helper started
+
+sub watch_file { '/run/savepoint/freeze' }
+
+sub started { (slurp("/proc/$_[0]/stat") // '') =~ /.*\) (.*)/s ? (split ' ', $1)[19] : undef }
+
+# watchdog returns the process that was noted, if it still is that process.
+sub watchdog {
+  my ($pid, $start) = split ' ', slurp(watch_file()) // '';
+  defined $start && (started($pid) // '') eq $start ? $pid : 0;
+}
+
+# freeze arms the watchdog first. Writers wait from then on, and the watchdog
+# needs nobody: it thaws when its time is over, and goes on while the freeze
+# itself is still on its way.
+sub freeze {
+  my $seconds = shift;
+  places();
+  mkdir '/run/savepoint', 0755;
+  my ($old, $until, $helper) = (watchdog(), mono() + $seconds, $$);
+  pipe my $r, my $w or die "pipe: $!";
+  my $pid = fork // die "fork: $!";
+  if ($pid == 0) {
+    apart();
+    close $r;
+    my $note = watch_file();
+    put("$note.new", "$$ " . started($$)) && rename "$note.new", $note and syswrite $w, 'armed';
+    close $w;
+    open STDERR, '>', '/dev/null';
+    open STDOUT, '>', '/dev/null';
+    nap($until - mono()) while mono() < $until;
+    while (watchdog() == $$) {
+      last if freezer(0) || !-e "/proc/$helper";
+      nap(0.1);
+    }
+    unlink $note if watchdog() == $$;
+    kill 'KILL', $$;
+  }
+  close $w;
+  waitpid $watcher, 1 if $watcher; # one that did its work
+  $watcher = $pid;
+  sysread $r, my $armed, 16;
+  ($armed // '') eq 'armed' or die "the watchdog of the freeze does not run";
+  end_watchdog($old) if $old;
+  unless (freezer(1) || $!{EBUSY}) {
+    my $why = "freeze $volume: $!";
+    unwatch(0);
+    die $why;
+  }
+  return if mono() < $until;
+  thaw();
+  die "the guest took longer to write everything than it may be frozen";
+}
+
+sub thaw { unwatch(1) }
+
+# unwatch ends the watchdog; before that, the freeze.
+sub unwatch {
+  freezer(0) if $_[0];
+  my $pid = watchdog();
+  end_watchdog($pid) if $pid;
+  unlink watch_file();
+}
+
+sub end_watchdog {
+  kill 'KILL', $_[0];
+  waitpid $_[0], 0; # nothing when it is another helper's, or init's
+}

@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The volume is an ext4 with the label that guests look for, and takes no more
+// of the disk than what is in it.
+func TestVolume(t *testing.T) {
+	for _, tool := range []string{"mkfs.ext4", "qemu-img"} {
+		if _, err := lookPath(tool); err != nil {
+			t.Skipf("%v: install e2fsprogs and qemu-utils", err)
+		}
+	}
+	dir := t.TempDir()
+	path, err := Volume(t.Context(), dir, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := filepath.Join(dir, "raw")
+	if out, err := exec.Command("qemu-img", "convert", "-O", "raw", path, raw).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) != 64<<20 || string(text[1024+56:1024+58]) != "\x53\xef" || strings.TrimRight(string(text[1024+120:1024+136]), "\x00") != "sp-workspace" {
+		t.Errorf("%d bytes, magic %x, label %q", len(text), text[1024+56:1024+58], text[1024+120:1024+136])
+	}
+	before, err := os.Stat(path)
+	if err != nil || before.Size() > 8<<20 {
+		t.Errorf("%v, %v", before, err)
+	}
+	again, err := Volume(t.Context(), dir, 64<<20)
+	after, serr := os.Stat(again)
+	if err != nil || serr != nil || again != path || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("made again: %s, %v, %v", again, err, serr)
+	}
+	other := t.TempDir()
+	twin, err := Volume(t.Context(), other, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sameFile(t, path, twin) {
+		t.Error("two volumes of one size are not equal")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "work-*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if _, err := Volume(t.Context(), dir, 1000); err == nil {
+		t.Error("a volume of 1000 bytes was made")
+	}
+}
+
+func sameFile(t *testing.T, a, b string) bool {
+	t.Helper()
+	x, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Equal(x, y)
+}
