@@ -29,6 +29,9 @@ type LoadOptions struct {
 	// NeedCluster makes the keys that are needed to talk to a cluster
 	// required, and looks at the files that they name.
 	NeedCluster bool
+	// Unfinished accepts a file without what only setting up the cluster brings:
+	// the token's secret and the host keys of jump host and nodes.
+	Unfinished bool
 	// Dir stands for the working directory; "" is the process's own.
 	Dir string
 }
@@ -100,11 +103,17 @@ func Load(o LoadOptions) (Config, error) {
 	}
 	c.Source = m.source
 	validate(&c, f, o.NeedCluster, r)
+	if o.Unfinished {
+		r.problems = slices.DeleteFunc(r.problems, func(p Problem) bool { return slices.Contains(broughtBySetup, p.Key) })
+	}
 	if err := r.err(); err != nil {
 		return Config{}, err
 	}
 	return c, nil
 }
+
+// broughtBySetup are the keys that nobody can fill in before the cluster is set up.
+var broughtBySetup = []string{"cluster.token_secret", "cluster.token_secret_file", "ssh.jump.host_key", "workspace.nodes"}
 
 // findFile names the file to read, absolute, or "".
 func findFile(o LoadOptions, state, home string, r *report) string {

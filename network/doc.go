@@ -8,7 +8,8 @@
 // subnets. [Observed] is what the cluster has, each object in its pending and
 // its running state. [Allocation] is the durable record of which ids and VNIs
 // are ours. [Diff] turns the three into a [Plan]: an ordered list of changes,
-// to be followed by one apply, and the record to keep before and after it.
+// to be followed by one apply, and the record to keep before and after it: a
+// [Record] holds both, and the lock.
 // [Destroy] plans the removal of what is ours. [Lagging] says which nodes do
 // not have it yet.
 //

@@ -9,15 +9,18 @@
 //	Cluster.Snapshots   orchestrator.Snapshotter   boundaries disk and machine
 //	Cluster.VMs         orchestrator.Hypervisor    clone, start, stop, destroy, status
 //	Cluster.Tasks       orchestrator.Tasks         tasks an earlier process started
+//	Cluster.SDN         networks.Fabric            zones, vnets and subnets
 //
 // and what provisioning, the janitor and the doctor need besides: HostKey,
 // Templates, BuildTemplate, Version, Nodes, Storages, MissingPrivileges,
-// Inventory, Working, SavedMemories, DeleteSavedMemory, Guards.
+// Inventory, Working, SavedMemories, DeleteSavedMemory, Guards,
+// LookAt, Membership, Edition, BackupJobs, TemplateFacts, Rename.
 //
 // A call that changes something goes through one path (order.go): ownership
 // and lock are read, the request is sent once, its task is followed to the
 // end, and the result is read back from the configuration. Task texts and
-// HTTP errors become the orchestrator's classes in errors.go and nowhere else.
+// HTTP errors become the orchestrator's classes in errors.go, those about
+// networks in sdn_errors.go, and nowhere else.
 // Calls that load the cluster wait for their turn first (limits.go): clones per
 // template, storage and node, new snapshots and removals per node, everything
 // per VM. Who came first goes first, except that a rollback goes before all
@@ -26,7 +29,8 @@
 // # Invariants
 //
 //   - A write is sent at most once unless it provably never left this host
-//     (no connection was made) or the cluster said that it did nothing.
+//     (no connection was made) or the cluster said that it did nothing. Giving
+//     back the lock on networks is repeated: twice is the same as once.
 //   - HTTP 200 is never success: the task's exit status and the state that
 //     was read afterwards are.
 //   - A write whose answer was lost is looked for among the node's tasks; when
@@ -41,5 +45,6 @@
 // A config lock left by a dead worker cannot be removed with an API token; it
 // is reported as orchestrator.ErrBusy with its name and what to do. VMs under
 // HA are supported only in so far as starting and stopping them is waited for
-// by state. SDN objects are not handled here.
+// by state. Of the cluster's networks only what the token may see is known: edits
+// that no list shows are found on PVE 9 alone, by its lock.
 package proxmox

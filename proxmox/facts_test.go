@@ -135,3 +135,21 @@ func TestTemplateFacts(t *testing.T) {
 		t.Errorf("without a cloud-init drive: %+v, %v", f, err)
 	}
 }
+
+// F121: only what is ours gets another name, and no lock is passed over.
+func TestRename(t *testing.T) {
+	l := startLab(t).withTemplate()
+	r := l.sandbox()
+	must(t, l.cluster.Rename(t.Context(), r, "other"))
+	if st := l.status(r.VM); st.Name != "other" {
+		t.Errorf("it is called %q", st.Name)
+	}
+	wantClass(t, l.cluster.Rename(t.Context(), r, "a b"), orchestrator.ErrDenied)
+	foreign := orchestrator.VMRequest{Sandbox: r.Sandbox, VM: orchestrator.VMRef{Node: labNode, ID: foreignID}}
+	wantClass(t, l.cluster.Rename(t.Context(), foreign, "other"), orchestrator.ErrDenied)
+	must(t, l.server.SetLock(int(r.VM.ID), "backup"))
+	wantClass(t, l.cluster.Rename(t.Context(), r, "third"), orchestrator.ErrBusy)
+	if st := l.status(r.VM); st.Name != "other" {
+		t.Errorf("it is called %q", st.Name)
+	}
+}

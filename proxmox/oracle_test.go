@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -110,6 +111,8 @@ func TestAgainstTheSchema(t *testing.T) {
 			c := l.open()
 			use := labUse()
 			use.ImportStorages = []string{"local"}
+			use.Look, use.LookAt, use.Zones = true, []string{labNode}, true
+			use.ManageSDN = true
 			for _, p := range c.Privileges(proxmox.Version{Major: int(release.Major[0] - '0')}, use) {
 				for _, n := range p.AnyOf {
 					asked[n] = true
@@ -168,6 +171,7 @@ func exercise(t *testing.T, l *lab) {
 	tpl, err := c.BuildTemplate(ctx, spec)
 	must(t, err)
 	exerciseBuild(t, l, c)
+	exerciseNetworks(t, c)
 	full := l.cloneRequest()
 	full.Full, full.CloneStorage = true, "local"
 	must(t, c.VMs().Clone(ctx, full))
@@ -207,5 +211,16 @@ func exercise(t *testing.T, l *lab) {
 	_, err = c.Bridges(ctx, labNode)
 	must(t, err)
 	_, err = c.Storages(ctx, labNode)
+	must(t, err)
+	for _, f := range c.LookAt(ctx, []string{labNode}) {
+		must(t, errors.Join(f.Version.Err, f.Skew.Err, f.Certificate.Err, f.Packages.Err, f.Zones.Err, f.Bridges.Err, f.Storages.Err))
+	}
+	_, err = c.Membership(ctx)
+	must(t, err)
+	_, err = c.Edition(ctx, labNode)
+	must(t, err)
+	_, err = c.BackupJobs(ctx, nil)
+	must(t, err)
+	_, err = c.TemplateFacts(ctx, tpl.VM)
 	must(t, err)
 }

@@ -247,8 +247,8 @@ func (c *Cluster) Peers(ctx context.Context) ([]netip.Addr, error) {
 			continue
 		}
 		a, err := netip.ParseAddr(n.IP)
-		if err != nil {
-			return nil, refuse(op, "node "+n.Name, orchestrator.ErrNotFound, fmt.Sprintf("the cluster says %q", n.IP), mend)
+		if err != nil || a.IsLoopback() { // a node that is alone may have itself in its hosts file
+			return nil, refuse(op, "node "+n.Name, orchestrator.ErrNotFound, fmt.Sprintf("the cluster says %q, where no other node reaches it", n.IP), mend)
 		}
 		out = append(out, a)
 	}

@@ -61,6 +61,7 @@ func (s *SDN) attachments(ctx context.Context, o network.Observed) ([]network.At
 	for i, v := range o.VNets {
 		all[i] = v.ID
 	}
+	names := map[flexInt]string{}
 	online := map[string]bool{}
 	for _, n := range o.Nodes {
 		online[n.Name] = n.Online
@@ -68,6 +69,7 @@ func (s *SDN) attachments(ctx context.Context, o network.Observed) ([]network.At
 	work, gctx := errgroup.WithContext(ctx)
 	work.SetLimit(guestsAtOnce)
 	for _, g := range list {
+		names[g.VMID] = g.String()
 		if !online[g.Node] {
 			add(g.String()+", which cannot be asked now,", all)
 			continue
@@ -88,7 +90,7 @@ func (s *SDN) attachments(ctx context.Context, o network.Observed) ([]network.At
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	ports, err := s.ports(ctx, o)
+	ports, err := s.ports(ctx, o, names)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +156,8 @@ func bridgeOf(key, value string) string {
 }
 
 // ports are the running guests on the vnets' bridges, which also shows those
-// that the token may not see. PVE 8 does not tell.
-func (s *SDN) ports(ctx context.Context, o network.Observed) ([]network.Attachment, error) {
+// that the token may not see: names has the others. PVE 8 does not tell.
+func (s *SDN) ports(ctx context.Context, o network.Observed, names map[flexInt]string) ([]network.Attachment, error) {
 	if has, err := s.modern(ctx); err != nil || !has {
 		return nil, err
 	}
@@ -176,9 +178,14 @@ func (s *SDN) ports(ctx context.Context, o network.Observed) ([]network.Attachme
 			}
 			for _, b := range bridges {
 				for _, p := range b.Ports {
-					if p.VMID != 0 {
-						out = append(out, network.Attachment{VM: guest{Type: "qemu", VMID: p.VMID, Node: n.Name}.String(), VNet: b.Name})
+					if p.VMID == 0 {
+						continue
 					}
+					name := guest{Type: "qemu", VMID: p.VMID, Node: n.Name}.String()
+					if known := names[p.VMID]; known != "" {
+						name = known
+					}
+					out = append(out, network.Attachment{VM: name, VNet: b.Name})
 				}
 			}
 		}

@@ -65,7 +65,12 @@ func (a *app) state() (string, error) {
 
 // config reads the configuration. file overrides the usual search.
 func (a *app) config(file string, needCluster bool) (configs.Config, error) {
-	o := configs.LoadOptions{File: file, Env: a.lookup, SearchDefault: file == "", NeedCluster: needCluster, Flags: map[string]any{}}
+	return a.load(configs.LoadOptions{File: file, NeedCluster: needCluster})
+}
+
+// load is config with more to say about how.
+func (a *app) load(o configs.LoadOptions) (configs.Config, error) {
+	o.Env, o.SearchDefault, o.Flags = a.lookup, o.File == "", map[string]any{}
 	if a.logLevel != "" {
 		o.Flags["log.level"] = a.logLevel
 	}

@@ -101,6 +101,7 @@ type doctor struct {
 	sites   []proxmox.Site // all nodes, with the templates on them
 	facts   []proxmox.NodeFacts
 	boxes   []orchestrator.Sandbox // living ones
+	blind   bool                   // our token may not look at the cluster as a whole
 
 	findings []finding
 }
@@ -125,14 +126,30 @@ func (d *doctor) failed(check, level string, err error) {
 	d.add(check, level, detail, mend)
 }
 
-// unknown notes what could not be asked: for want of a right, or of an answer.
-func (d *doctor) unknown(check, what, path string, err error) {
+// unknown notes what could not be asked of the cluster: for want of a right, or
+// of an answer.
+func (d *doctor) unknown(check, what string, err error) {
 	if !errors.Is(err, orchestrator.ErrDenied) {
 		d.failed(check, levelWarning, err)
 		return
 	}
-	look := proxmox.Privilege{Path: path, AnyOf: []string{"Sys.Audit"}, Role: "SavepointLook"}
-	d.add(check, levelWarning, what+" is not known: our token has no Sys.Audit on "+path, d.grant(path, look.Role, look.AnyOf))
+	d.add(check, levelWarning, what+" not known: our token has no Sys.Audit on /", d.lookGrant("/"))
+}
+
+// unknownOf is unknown for nodes, which are named together.
+func (d *doctor) unknownOf(check, what string, nodes []string) {
+	if len(nodes) == 0 {
+		return
+	}
+	path := "/nodes/" + nodes[0]
+	if d.blind { // what is granted on top holds for nodes too
+		path = "/"
+	}
+	d.add(check, levelWarning, fmt.Sprintf("%s of %s are not known: our token has no Sys.Audit there", what, strings.Join(nodes, ", ")), d.lookGrant(path))
+}
+
+func (d *doctor) lookGrant(path string) string {
+	return d.grant(path, "SavepointLook", []string{"Sys.Audit"})
 }
 
 // examine goes from what everything needs to the details. Without an API there
@@ -155,6 +172,8 @@ func (d *doctor) examine(ctx context.Context) {
 	}
 	d.boxes = slices.DeleteFunc(all, func(sb orchestrator.Sandbox) bool { return sb.State == orchestrator.SandboxDestroyed })
 	d.facts = d.s.cluster.LookAt(ctx, d.online())
+	_, err = d.s.cluster.Membership(ctx)
+	d.blind = errors.Is(err, orchestrator.ErrDenied)
 	for _, check := range []func(context.Context){
 		d.versions, d.quorum, d.clocks, d.certificates, d.nodes, d.privileges, d.storages,
 		d.networks, d.packages, d.template, d.ssh, d.workspaces, d.schedules, d.sandboxes,

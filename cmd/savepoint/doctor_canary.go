@@ -32,10 +32,11 @@ func (p perch) String() string { return p.storage + " on " + p.node }
 // live on. What goes wrong with one of them is a finding.
 func (d *doctor) canaries(ctx context.Context) error {
 	const check = "canary"
-	if slices.ContainsFunc(d.findings, func(f finding) bool { return f.Level == levelProblem && f.Check != "storage" }) {
+	if d.hasProblem(func(check string) bool { return check != "storage" && check != "ssh" && check != "template" }) {
 		d.add(check, levelWarning, "nothing was proved: the problems come first", "mend them, then run savepoint doctor --canary again")
 		return nil
 	}
+	reach := !d.hasProblem(func(check string) bool { return check == "ssh" || check == "template" })
 	judge, err := decider(d.cfg)
 	if err != nil {
 		return err
@@ -49,9 +50,18 @@ func (d *doctor) canaries(ctx context.Context) error {
 			return nil // the caller says so
 		}
 		c := &canary{d: d, perch: p, judge: judge}
-		c.fly(ctx)
+		if reach {
+			c.fly(ctx)
+		} else {
+			c.bare(ctx)
+		}
 	}
 	return nil
+}
+
+// hasProblem reports whether a check of these found one.
+func (d *doctor) hasProblem(these func(check string) bool) bool {
+	return slices.ContainsFunc(d.findings, func(f finding) bool { return f.Level == levelProblem && these(f.Check) })
 }
 
 // perches are the storages to prove, those that sandboxes use first. One that is

@@ -44,7 +44,7 @@ func (d *doctor) quorum(ctx context.Context) {
 	m, err := d.s.cluster.Membership(ctx)
 	switch {
 	case err != nil:
-		d.unknown(check, "whether the cluster is quorate", "/", err)
+		d.unknown(check, "whether the cluster is quorate is", err)
 	case !m.Quorate:
 		d.add(check, levelProblem, fmt.Sprintf("cluster %s has no quorum: %s of its nodes are online, %s are not, and nothing can be changed",
 			m.Name, names(m.Online), names(m.Offline)), "bring nodes back, and see pvecm status on one that is there")
@@ -74,13 +74,18 @@ const (
 func (d *doctor) clocks(context.Context) {
 	const check = "clock"
 	var known []time.Duration
+	var denied []string
 	for _, f := range d.facts {
-		if f.Skew.Err != nil {
-			d.unknown(check, "the clock of "+f.Node, "/nodes/"+f.Node, f.Skew.Err)
-			continue
+		switch {
+		case f.Skew.Denied():
+			denied = append(denied, f.Node)
+		case f.Skew.Err != nil:
+			d.failed(check, levelWarning, f.Skew.Err)
+		default:
+			known = append(known, f.Skew.Value)
 		}
-		known = append(known, f.Skew.Value)
 	}
+	d.unknownOf(check, "the clocks", denied)
 	if len(known) == 0 {
 		return
 	}
@@ -153,10 +158,15 @@ func (d *doctor) certificates(context.Context) {
 func (d *doctor) packages(context.Context) {
 	const check = "packages"
 	var good perNode
+	var denied []string
 	needs, evpn := len(d.cfg.Network.Tenants) > 0, usesEVPN(d.cfg)
 	for _, f := range d.usableFacts() {
+		if f.Packages.Denied() {
+			denied = append(denied, f.Node)
+			continue
+		}
 		if f.Packages.Err != nil {
-			d.unknown(check, "what is installed on "+f.Node, "/nodes/"+f.Node, f.Packages.Err)
+			d.failed(check, levelWarning, f.Packages.Err)
 			continue
 		}
 		has := f.Packages.Value
@@ -178,6 +188,7 @@ func (d *doctor) packages(context.Context) {
 		}
 	}
 	good.each(func(nodes, text string) { d.ok(check, "%s: %s", nodes, text) })
+	d.unknownOf(check, "the packages", denied)
 }
 
 // usesEVPN reports whether a tenant has a zone that is routed between nodes.

@@ -114,7 +114,7 @@ func (r *report) mend(text string) {
 	}
 	const lead = findingIndent + "       → "
 	if r.said[text] {
-		fmt.Fprintln(r.w, lead+"as above")
+		fmt.Fprintln(r.w, lead+"the same as above")
 		return
 	}
 	r.said[text] = true

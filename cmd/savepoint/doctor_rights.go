@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"savepoint/configs"
+	"savepoint/network"
 	"savepoint/orchestrator/provision"
 	"savepoint/proxmox"
 )
@@ -39,8 +41,22 @@ func (d *doctor) use(ctx context.Context) proxmox.Use {
 			use.Downloads = append(use.Downloads, f.Node)
 		}
 	}
+	use.Peers = use.Peers && d.asksAddresses()
 	use.LookAt = d.online()
 	return use
+}
+
+// asksAddresses reports whether the cluster has to say its nodes' addresses: the
+// configuration does not name them all, as what zones are built between and as
+// what no sandbox may reach.
+func (d *doctor) asksAddresses() bool {
+	n := d.cfg.Network
+	if len(n.Peers) == 0 && slices.ContainsFunc(n.Tenants, func(t configs.Tenant) bool { return t.Zone != "simple" }) {
+		return true
+	}
+	return slices.ContainsFunc(d.sites, func(s proxmox.Site) bool {
+		return !slices.ContainsFunc(n.Places, func(p configs.Place) bool { return p.Role == string(network.RoleNode) && p.Name == s.Name })
+	})
 }
 
 // importing is where a template's image would be put: the first storage of each
@@ -87,6 +103,10 @@ func (d *doctor) privileges(ctx context.Context) {
 		switch m.Only {
 		case "":
 			level, whole = levelProblem, false
+		case proxmox.ForDoctor:
+			if d.blind && m.Path != "/" { // granted on top it holds there too
+				continue
+			}
 		case proxmox.ForGC:
 			later[m.Only] = append(later[m.Only], what)
 			continue

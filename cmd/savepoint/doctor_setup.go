@@ -59,7 +59,7 @@ const (
 // printSetup prints the script for the cluster's administrator. It asks nothing
 // but the configuration, and makes our SSH key if there is none yet.
 func (a *app) printSetup() error {
-	cfg, err := a.config(a.configFile, false)
+	cfg, err := a.load(configs.LoadOptions{File: a.configFile, Unfinished: true})
 	if err != nil {
 		return err
 	}
@@ -186,6 +186,7 @@ func (s *setup) roles() {
 		if len(grants) == 0 {
 			continue
 		}
+		s.line("")
 		s.line("	# %s", part.title)
 		for i, r := range now {
 			if !made[r.Name] && slices.ContainsFunc(grants, func(g proxmox.Grant) bool { return g.Role == r.Name }) {

@@ -184,7 +184,7 @@ func TestSetupSuffices(t *testing.T) {
 				if f.Check == "privileges" && (f.Level != levelOK || strings.Contains(f.Detail, "not granted")) || f.Level == levelProblem {
 					t.Errorf("the doctor says %+v", f)
 				}
-				if strings.Contains(f.Detail, "is not known") {
+				if strings.Contains(f.Detail, "not known") {
 					t.Errorf("the doctor does not see all: %+v", f)
 				}
 			}

@@ -106,7 +106,7 @@ func (d *doctor) schedules(ctx context.Context) {
 	}
 	jobs, err := d.s.cluster.BackupJobs(ctx, vms)
 	if err != nil {
-		d.unknown(check, "whether backups reach sandboxes", "/", err)
+		d.unknown(check, "whether backups reach sandboxes is", err)
 		return
 	}
 	for _, j := range jobs {

@@ -26,7 +26,7 @@ import (
 //	fault METHOD PATH WHAT        the next such request is answered with the status WHAT, has
 //	                              its connection closed (drop), after it was done (drop-after,
 //	                              596-after), or waits for two seconds (slow)
-//	interrupt-apply COMMAND...    as interrupt, once new ids of networks are recorded
+//	interrupt-apply COMMAND...    as interrupt, once new ids of networks are recorded and a zone is pending
 //	crash-apply COMMAND...        the same with SIGKILL
 //	crash-locked COMMAND...       the same once the lock on the networks is recorded
 //	guest-on TENANT/VNET VMID     another administrator's VM on that vnet
@@ -102,12 +102,16 @@ func sdn(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // allocated waits for new ids in the record, which are there before the first
-// of them is made.
+// of them is made, and then for a zone that is written and does not run.
 func allocated(ts *testscript.TestScript) func(file string) bool {
-	before := recorded(journalFile(of(ts).config)).Allocation
+	c := of(ts)
+	before := recorded(journalFile(c.config)).Allocation
 	return func(file string) bool {
-		a := recorded(file).Allocation
-		return len(a.Zones) > 0 && !a.Equal(before)
+		if a := recorded(file).Allocation; len(a.Zones) == 0 || a.Equal(before) {
+			return false
+		}
+		zones, err := c.request("GET", "/cluster/sdn/zones?pending=1", "")
+		return err == nil && strings.Contains(string(zones), `"state":"new"`)
 	}
 }
 

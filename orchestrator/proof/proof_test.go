@@ -464,6 +464,16 @@ func TestNothingToProve(t *testing.T) {
 	})
 }
 
+// Only sandboxes that are handed out measure; the others are noted.
+func TestVerifyNotReady(t *testing.T) {
+	w := newWorld(t)
+	w.sandboxes[1].State, w.sandboxes[3].State = orchestrator.SandboxQuarantined, orchestrator.SandboxDestroyed
+	res := mustVerify(t, w, nil)
+	if !res.Sealed || len(res.Notes) != 1 || res.Notes[0] != "sandbox b2 is quarantined and took no part" || w.asked["b2"]+w.asked["r1"] > 0 {
+		t.Errorf("failed %q, notes %q", failed(res), res.Notes)
+	}
+}
+
 // A scene from which no proof can come is an error with its reason.
 func TestNoScene(t *testing.T) {
 	w := newWorld(t)

@@ -55,6 +55,8 @@ func (p *Proof) look(ctx context.Context, extra ...orchestrator.Sandbox) (*world
 		}
 		if sb.State == orchestrator.SandboxReady {
 			w.sandboxes[sb.Name] = sb
+		} else if len(extra) == 0 {
+			w.note("sandbox %s is %s and took no part", sb.Name, sb.State)
 		}
 	}
 	for _, sb := range extra {

@@ -356,6 +356,9 @@ sub facts {
   frame('G', $boot, generation(), clock(0), $mode, @_);
 }
 
+# told answers an order that is not a question.
+sub told { frame('G', '', '', clock(0), $mode) }
+
 # generation is the marker: on the workspace volume of a sandbox that has one,
 # where every boundary brings it back.
 sub generation { $volume eq '' ? slurp("$state/generation") // '' : stamped() }
@@ -433,17 +436,17 @@ sub answer {
   elsif ($type eq 'F') { attempt(sub { facts() }) }
   elsif ($type eq 'M') { attempt(sub { mark($p); facts() }) }
   elsif ($type eq 'W') { $volume = '/srv/savepoint' }
-  elsif ($type eq 'Y') { attempt(sub { tend(unpack '(N/a*)*', $p); frame('G', '', '', clock(0), $mode) }) }
+  elsif ($type eq 'Y') { attempt(sub { tend(unpack '(N/a*)*', $p); told() }) }
   elsif ($type eq 'C') {
     attempt(sub {
       my $b = pack 'q2', split ' ', $p;
       call('settime', 0, $b) == 0 or die "set clock: $!";
-      frame('G', '', '', clock(0), $mode);
+      told();
     });
   }
   elsif ($type eq 'V') { attempt(sub { facts(health()) }) }
   elsif ($type eq 'L') { $run || $walk ? frame('!', 'unavailable', 'a command is running') : attempt(sub { walk($p) }) }
-  elsif ($type eq 'P') { attempt(sub { prepare(unpack '(N/a*)*', $p); facts() }) }
+  elsif ($type eq 'P') { attempt(sub { prepare(unpack '(N/a*)*', $p); told() }) }
 }
 
 # --- The loop -----------------------------------------------------------------

@@ -207,6 +207,7 @@ func carry(ctx context.Context, l *link, ch ssh.Channel, reqs <-chan *ssh.Reques
 		}
 	}()
 	var said tail
+	heard := make(chan struct{}) // all that it complained about
 	ended := make(chan string, 1)
 	go func() {
 		end := ""
@@ -218,9 +219,13 @@ func carry(ctx context.Context, l *link, ch ssh.Channel, reqs <-chan *ssh.Reques
 				r.Reply(false, nil) //nolint:errcheck // the connection is gone then
 			}
 		}
+		<-heard
 		ended <- end
 	}()
-	go io.Copy(&said, ch.Stderr()) //nolint:errcheck // ends with the channel
+	go func() {
+		defer close(heard)
+		io.Copy(&said, ch.Stderr()) //nolint:errcheck // ends with the channel
+	}()
 	go func() {
 		if _, err := ch.Write(request); err == nil {
 			ch.CloseWrite() //nolint:errcheck // the answer shows it

@@ -31,6 +31,7 @@ type real struct {
 	images   *qemu.Images
 	machine  pve.Machine
 	sb       orchestrator.Sandbox
+	disk     string // the kernel's name of the workspace volume's
 }
 
 // newReal boots a clone of the lab's guest image, reads its host key through
@@ -106,6 +107,7 @@ func newRealWith(t *testing.T, workspace string) *real {
 		t.Fatal(err)
 	}
 	r.sb = orchestrator.Sandbox{ID: "01real", Name: "sb101", Address: r.machine.Address.Addr(), HostKey: r.hostKey(t, ctx), Workspace: workspace}
+	r.disk = "sdb"
 	began := time.Now()
 	// Of a guest with a volume the answer says that it was mounted at boot.
 	if _, err := r.Inspect(ctx, r.sb); err != nil {

@@ -47,8 +47,8 @@ func lab(t testing.TB) {
 
 // opensshd starts Debian's sshd on loopback. Its mounts are its own: what a
 // command or Prepare changes in /etc, /home, /var and /workspace is gone with
-// it, and so is its control group.
-func opensshd(t testing.TB, id sshexec.Identity) (netip.AddrPort, string) {
+// it, and so is its control group. first is shell text that runs before sshd.
+func opensshd(t testing.TB, id sshexec.Identity, first string) (netip.AddrPort, string) {
 	lab(t)
 	for _, tool := range []string{"/usr/sbin/sshd", "ssh-keygen", "unshare", "perl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -77,13 +77,10 @@ func opensshd(t testing.TB, id sshexec.Identity) (netip.AddrPort, string) {
 	}
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
-	conf := filepath.Join(dir, "sshd_config")
-	text := fmt.Sprintf("ListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPermitRootLogin prohibit-password\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\n",
-		addr, key, filepath.Join(dir, "keys"))
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+	text := fmt.Sprintf("ListenAddress %s\nHostKey /mnt/conf/host_key\nAuthorizedKeysFile /mnt/conf/keys\nPermitRootLogin prohibit-password\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\n", addr)
+	if err := os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The configuration must be visible under the new /tmp.
 	script := `set -e
 mkdir -p /run/sshd
 mount -t tmpfs tmpfs /mnt
@@ -92,16 +89,15 @@ for d in etc home var; do
 	mount -t overlay overlay -o lowerdir=/$d,upperdir=/mnt/$d/up,workdir=/mnt/$d/work /$d
 done
 mkdir /mnt/conf
-cp -a "$2"/. /mnt/conf
+cp -a "$1"/. /mnt/conf
 mount -t tmpfs tmpfs /root -o mode=0700
 mount -t tmpfs tmpfs /tmp -o mode=1777
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-mkdir -p "$2"
-cp -a /mnt/conf/. "$2"
-exec /usr/sbin/sshd -D -e -f "$1"`
-	cmd := exec.Command("sh", "-c", `echo 0 > "$1/cgroup.procs" && shift && exec unshare --cgroup --mount --pid --fork --kill-child --mount-proc sh -c "$@"`,
-		"sh", cgroup(t), script, "sh", conf, dir)
+` + first + `
+exec /usr/sbin/sshd -D -e -f /mnt/conf/sshd_config`
+	cmd := exec.Command("sh", "-c", `echo 0 > "$1/cgroup.procs" && shift && exec unshare --cgroup --ipc --mount --pid --fork --kill-child --mount-proc sh -c "$@"`,
+		"sh", cgroup(t), script, "sh", dir)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -189,7 +185,7 @@ func client(t testing.TB, cfg sshexec.Config) *sshexec.Client {
 
 func realGuest(t testing.TB) (*sshexec.Client, orchestrator.Sandbox) {
 	id := identity(t)
-	addr, key := opensshd(t, id)
+	addr, key := opensshd(t, id, "")
 	c := client(t, sshexec.Config{Identities: []sshexec.Identity{id}, Port: int(addr.Port())})
 	sb := orchestrator.Sandbox{ID: "01jx", Name: "real", Address: addr.Addr(), HostKey: key}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

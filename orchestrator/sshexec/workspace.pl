@@ -110,7 +110,10 @@ sub shell {
   return unless $?;
   $text =~ s/^savepoint-workspace: //mg;
   $text =~ s/\s+/ /g;
-  die(($? >> 8 == 4 ? 'busy' : 'unavailable') . "\0" . substr($text, 0, 2000) . "(exit status " . ($? >> 8) . ")");
+  $text = substr $text, 0, 2000;
+  $text =~ s/ \z//;
+  die "busy\0$text; end what holds it, then try again" if $? >> 8 == 4;
+  die "unavailable\0$text (exit status " . ($? >> 8) . ")";
 }
 
 # apart makes a process that was forked one of its own: without the helper's

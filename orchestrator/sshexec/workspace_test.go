@@ -113,15 +113,14 @@ func ok(t *testing.T, what string, err error) {
 	}
 }
 
-// TestQEMUWorkspace shows the guest's half of the boundary workspace on a real
-// guest: its volume, the holds of it, and that the agent can write nowhere else.
-func TestQEMUWorkspace(t *testing.T) {
-	volume := newVolume(t)
-	r := newRealWith(t, volume)
-	for _, tt := range []struct {
-		name string
-		test func(*testing.T, *real)
-	}{
+// workspaceTest is a test on a guest that others are made on too.
+type workspaceTest struct {
+	name string
+	test func(*testing.T, *real)
+}
+
+func (r *real) tests(t *testing.T, volume string, more ...workspaceTest) {
+	for _, tt := range append([]workspaceTest{
 		{"the agent works on the volume", partsWork},
 		{"the marker is on the volume", markerOnVolume},
 		{"a freeze holds writes, F80 F81", freezeHolds},
@@ -129,16 +128,56 @@ func TestQEMUWorkspace(t *testing.T) {
 		{"unmount ends all of the agent", unmountEnds},
 		{"what root holds stays mounted", rootHolds},
 		{"other mount namespaces let go", namespacesLetGo},
-		{"the agent writes nowhere else", writesNowhereElse},
-		{"the agent does not become another", becomesNobody},
-		{"a full volume can be marked", fullVolume},
+		{"the system's sockets are hidden", socketsHidden},
 		{"snapshots hold and bring back, F20 F24 F30 F31", func(t *testing.T, r *real) { snapshotsHold(t, r, volume) }},
-		{"the next boot mounts it", bootMounts},
-	} {
+	}, more...) {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, r) }) {
 			return // the next ones would start from its remains
 		}
 	}
+}
+
+// TestQEMUWorkspace shows the guest's half of the boundary workspace on a real
+// guest: its volume, the holds of it, and that the agent can write nowhere else.
+func TestQEMUWorkspace(t *testing.T) {
+	volume := newVolume(t)
+	newRealWith(t, volume).tests(t, volume,
+		workspaceTest{"the agent writes nowhere else", writesNowhereElse},
+		workspaceTest{"the agent does not become another", becomesNobody},
+		workspaceTest{"the next boot mounts it", bootMounts})
+}
+
+// TestOpenSSHWorkspace shows the holds on the kernel of this host, at its speed.
+func TestOpenSSHWorkspace(t *testing.T) {
+	volume := newVolume(t)
+	loop, err := exec.Command("losetup", "--find", "--show", volume).Output()
+	if err != nil {
+		t.Skipf("no loop device for the volume: %v", err)
+	}
+	disk := strings.TrimSpace(string(loop))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", disk).CombinedOutput(); err != nil {
+			t.Errorf("losetup: %v: %s", err, out)
+		}
+	})
+	id := identity(t)
+	addr, key := opensshd(t, id, `for d in /srv /run /opt; do mount -t tmpfs -o mode=0755 tmpfs $d; done
+mkdir -p /run/sshd /run/lock /var/crash
+umount /dev/mqueue 2>/dev/null || :
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+rm -rf /var/lib/savepoint`)
+	r := &real{Client: client(t, sshexec.Config{Identities: []sshexec.Identity{id}, Port: int(addr.Port())}), disk: disk[len("/dev/"):]}
+	r.sb = orchestrator.Sandbox{ID: "01ws", Name: "real", Address: addr.Addr(), HostKey: key, Workspace: volume}
+	ctx := within(t, time.Minute)
+	if _, err := r.Inspect(ctx, r.sb); !errors.Is(err, orchestrator.ErrUnavailable) {
+		t.Fatalf("before the volume was mounted: %v", err)
+	}
+	for range 2 {
+		if err := r.Prepare(ctx, r.sb, []string{id.AuthorizedKey()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.tests(t, volume, workspaceTest{"a full volume can be marked", fullVolume})
 }
 
 func partsWork(t *testing.T, r *real) {
@@ -149,7 +188,7 @@ func partsWork(t *testing.T, r *real) {
 	r.must(t, policy.Agent, `python3 -c 'import multiprocessing; multiprocessing.Lock().acquire()'`) // a semaphore in /dev/shm
 	r.must(t, policy.Agent, "f=$(mktemp) && [ -s /etc/passwd ] && script -qc true /dev/null < /dev/null && rm $f")
 	ok(t, "mount again", r.Mount(t.Context(), r.sb))
-	if n := r.must(t, policy.Root, "grep -c ' /srv/savepoint \\| /tmp ' /proc/self/mountinfo"); n != "2" {
+	if n := r.must(t, policy.Root, "grep -c ' /dev/"+r.disk+" ' /proc/self/mountinfo"); n != "6" {
 		t.Errorf("%s mounts after mounting twice", n)
 	}
 }
@@ -278,8 +317,8 @@ func unmountEnds(t *testing.T, r *real) {
 			t.Errorf("got exit %d, signal %q, %s, %v", res.ExitCode, res.Signal, res.Stderr, err)
 		}
 	}
-	got := r.must(t, policy.Root, "pgrep -c -u agent; ls /sys/fs/ext4; ipcs | grep -c agent; ls -A /dev/shm | wc -l; true")
-	if got != "0\nfeatures\nsda2\n0\n0" {
+	got := r.must(t, policy.Root, "pgrep -c -u agent; ls /sys/fs/ext4 | grep -cx "+r.disk+"; ipcs | grep -c agent; ls -A /dev/shm | wc -l; true")
+	if got != "0\n0\n0\n0" {
 		t.Errorf("after it: %q", got)
 	}
 	ok(t, "mount", r.Mount(ctx, r.sb))
@@ -312,14 +351,45 @@ func rootHolds(t *testing.T, r *real) {
 
 func namespacesLetGo(t *testing.T, r *real) {
 	ctx := within(t, 3*time.Minute)
-	end := r.background(t, policy.Root, "unshare --mount --propagation private sh -c ': > /run/apart; read x < /run/go; grep -c sdb /proc/self/mountinfo'")
+	end := r.background(t, policy.Root, "unshare --mount --propagation private sh -c ': > /run/apart; read x < /run/go; grep -c "+r.disk+" /proc/self/mountinfo'")
 	r.until(t, "test -e /run/apart")
 	ok(t, "unmount", r.Unmount(ctx, r.sb))
-	r.must(t, policy.Root, "test ! -e /sys/fs/ext4/sdb; echo > /run/go")
+	r.must(t, policy.Root, "test ! -e /sys/fs/ext4/"+r.disk+"; echo > /run/go")
 	if res, err := end(); err != nil || string(res.Stdout) != "0\n" {
 		t.Errorf("got %q, %v", res.Stdout, err)
 	}
 	ok(t, "mount", r.Mount(ctx, r.sb))
+}
+
+// systemSockets has root listen where a system's bus and journal do, and returns
+// how to end that.
+func (r *real) systemSockets(t *testing.T) (end func()) {
+	t.Helper()
+	r.must(t, policy.Root, "mkdir -p /run/dbus /run/systemd/journal; rm -f /run/go; mkfifo /run/go")
+	wait := r.background(t, policy.Root, `python3 -c 'import os, socket
+s = [socket.socket(socket.AF_UNIX, k) for k in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
+for k, p in zip(s, ("/run/dbus/system_bus_socket", "/run/systemd/journal/dev-log")):
+  k.bind(p)
+  os.chmod(p, 0o777)
+s[0].listen(99)
+open("/run/go").read()'`)
+	r.until(t, "test -S /run/systemd/journal/dev-log")
+	return func() {
+		r.must(t, policy.Root, "echo > /run/go; rm -r /run/dbus /run/systemd")
+		if res, err := wait(); err != nil || res.ExitCode != 0 {
+			t.Error(res, err)
+		}
+	}
+}
+
+// Through these sockets the system would do what the agent asks, or note it.
+func socketsHidden(t *testing.T, r *real) {
+	defer r.systemSockets(t)()
+	connect := `python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect("/run/dbus/system_bus_socket")'`
+	r.must(t, policy.Root, connect)
+	if out, code := r.as(t, policy.Agent, connect+" || ls -A /run/dbus /run/systemd/journal | grep -q socket"); code == 0 {
+		t.Errorf("the agent sees the system's sockets: %s", out)
+	}
 }
 
 // writesNowhereElse tries every file, directory, device, socket and setting that
@@ -328,21 +398,7 @@ func namespacesLetGo(t *testing.T, r *real) {
 func writesNowhereElse(t *testing.T, r *real) {
 	// What anybody may write is what a guest may have anywhere.
 	r.must(t, policy.Root, "mkdir -m 1777 -p /var/crash /opt/open /run/open && install -m 666 /dev/null /etc/open && chown agent /opt/open && mkdir -p /run/user/1000 && chown agent /run/user/1000 && mkfifo -m 600 /root/fifo")
-	r.must(t, policy.Root, "mkdir -p /run/dbus /run/systemd/journal; rm -f /run/go; mkfifo /run/go")
-	end := r.background(t, policy.Root, `python3 -c 'import os, socket
-s = [socket.socket(socket.AF_UNIX, k) for k in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
-for k, p in zip(s, ("/run/dbus/system_bus_socket", "/run/systemd/journal/dev-log")):
-  k.bind(p)
-  os.chmod(p, 0o777)
-s[0].listen(99)
-open("/run/go").read()'`)
-	r.until(t, "test -S /run/systemd/journal/dev-log")
-	defer func() {
-		r.must(t, policy.Root, "echo > /run/go; rm -r /run/dbus /run/systemd")
-		if res, err := end(); err != nil || res.ExitCode != 0 {
-			t.Error(res, err)
-		}
-	}()
+	defer r.systemSockets(t)()
 	text, err := os.ReadFile("testdata/writable.py")
 	ok(t, "read", err)
 	run := func(user policy.User, command string) (orchestrator.ExecResult, error) {
@@ -403,9 +459,16 @@ func becomesNobody(t *testing.T, r *real) {
 // prove itself then too.
 func fullVolume(t *testing.T, r *real) {
 	ctx := within(t, 5*time.Minute)
+	_, err := r.Mark(ctx, r.sb, "while there is room") // as a sandbox is before it is handed out
+	ok(t, "mark", err)
 	r.as(t, policy.Agent, "mkdir -p /workspace/many && cd /workspace/many && python3 -c 'for i in range(1 << 20): open(str(i), \"x\")'; dd if=/dev/zero of=/workspace/file bs=1M status=none")
-	if got := r.must(t, policy.Root, "df --output=ipcent,avail /workspace | tail -1"); got != "100%     0" {
-		t.Errorf("inodes in use and room left: %q", got)
+	if got := r.must(t, policy.Root, "df --output=ipcent /workspace | tail -1"); got != "100%" {
+		t.Errorf("inodes in use: %s", got)
+	}
+	for _, more := range []string{": > /workspace/another", "dd if=/dev/zero bs=1M count=1 status=none >> /workspace/file"} {
+		if _, code := r.as(t, policy.Agent, more); code == 0 {
+			t.Errorf("%q: the volume is not full", more)
+		}
 	}
 	facts, err := r.Mark(ctx, r.sb, "on a full volume")
 	if err != nil || facts.Generation != "on a full volume" {

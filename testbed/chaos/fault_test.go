@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"savepoint/testbed/lab"
+	"savepoint/testbed/notes"
 )
 
 // fault is what happens to a transaction.
@@ -195,23 +195,18 @@ func (w *world) killRecorded(path string) (bool, error) {
 	if r.PID == 0 { // not started yet
 		return false, nil
 	}
-	fd, err := unix.PidfdOpen(r.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
+	h, err := notes.Open(r.PID, func() bool {
+		at, err := notes.System.Started(r.PID)
+		return err == nil && strconv.FormatUint(at, 10) == r.Start+string(r.Started)
+	})
+	if errors.Is(err, os.ErrProcessDone) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd)
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(r.PID) + "/stat")
-	if err != nil {
-		return false, nil // it has just ended
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 20 || fields[19] != r.Start+string(r.Started) {
-		return false, nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	defer h.Close()
+	if err := h.Signal(unix.SIGKILL); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/notes"
 )
 
 // zebraConf is zebra's configuration before there is any zone. Zones are told
@@ -160,7 +162,7 @@ func (f *Fabric) start(ctx context.Context, n *node, name, program string, args 
 		_ = cmd.Wait() // how it ended is in its log
 	})
 	p.PID = cmd.Process.Pid
-	if p.Started, err = procRoot("/proc").started(p.PID); err != nil {
+	if p.Started, err = notes.System.Started(p.PID); err != nil {
 		return nil, fmt.Errorf("start %s of node %s: it ended at once: %s", name, n.name, d.log())
 	}
 	return d, f.ledger.setProcess(p)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"savepoint/testbed/notes"
 )
 
 // lab is a fabric of two nodes for a test.
@@ -75,7 +77,7 @@ func (l *lab) nothingLeft() {
 	}
 	for _, n := range l.f.nodes {
 		for _, d := range []string{"zebra", "bgpd"} {
-			pids, err := procRoot("/proc").find(process{Token: n.run + "/" + d + ".conf"})
+			pids, err := notes.System.Find(process{Token: n.run + "/" + d + ".conf"})
 			if err != nil || len(pids) > 0 {
 				l.t.Errorf("%s of %s is left: %v, %v", d, n.name, pids, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 )
@@ -61,7 +62,9 @@ func (l *ledger) parkTap(ctx context.Context, ns, tap string) error {
 		if err := l.change(func(r *record) { r.Parked = name }); err != nil {
 			return err
 		}
-		if err := addNamespace(ctx, name); err != nil {
+	}
+	if _, err := os.Lstat(nsPath(l.r.Parked)); errors.Is(err, fs.ErrNotExist) { // also when we were killed right here
+		if err := addNamespace(ctx, l.r.Parked); err != nil {
 			return err
 		}
 	}

@@ -9,12 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"savepoint/testbed/notes"
 )
 
 // record is what the state directory knows of a fabric. Each entry is written
@@ -28,13 +27,8 @@ type record struct {
 	Parked     string    `json:"parked,omitempty"` // namespace with what an earlier fabric's machines hold
 }
 
-// process is a daemon. Token is one of its arguments and holds the random
-// instance, so that it alone finds a process whose id was not noted any more.
-type process struct {
-	Token   string `json:"token"`
-	PID     int    `json:"pid,omitempty"`
-	Started uint64 `json:"started,omitempty"` // clock ticks after boot
-}
+// process is a daemon. Its token holds the random instance.
+type process = notes.Process
 
 // ledger keeps the record on disk.
 type ledger struct {
@@ -90,7 +84,7 @@ func (l *ledger) change(f func(*record)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.r)
-	if err := writeFile(recordFile(l.dir), l.r); err != nil {
+	if err := notes.WriteJSON(recordFile(l.dir), l.r); err != nil {
 		return fmt.Errorf("record the fabric in %s: %w", l.dir, err)
 	}
 	return nil
@@ -112,86 +106,6 @@ func (l *ledger) setProcess(p process) error {
 		r.Processes = slices.DeleteFunc(r.Processes, func(q process) bool { return q.Token == p.Token })
 		r.Processes = append(r.Processes, p)
 	})
-}
-
-// writeFile replaces a file as a whole, durably.
-func writeFile(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := path + ".part"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// procRoot is where the kernel shows processes; tests give another one.
-type procRoot string
-
-// started is field 22 of /proc/PID/stat (proc(5)). A process that has ended
-// and is not yet waited for counts as gone.
-func (p procRoot) started(pid int) (uint64, error) {
-	data, err := os.ReadFile(filepath.Join(string(p), strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	// The program's name in field 2 may hold spaces and parentheses.
-	i := strings.LastIndexByte(string(data), ')')
-	f := strings.Fields(string(data[i+1:]))
-	if i < 0 || len(f) < 20 {
-		return 0, fmt.Errorf("stat of process %d not understood", pid)
-	}
-	if f[0] == "Z" || f[0] == "X" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(f[19], 10, 64)
-}
-
-func (p procRoot) has(pid int, arg string) bool {
-	data, err := os.ReadFile(filepath.Join(string(p), strconv.Itoa(pid), "cmdline"))
-	return err == nil && slices.Contains(strings.Split(string(data), "\x00"), arg)
-}
-
-// is reports whether a process id is the recorded process now.
-func (p procRoot) is(pid int, q process) bool {
-	at, err := p.started(pid)
-	return err == nil && p.has(pid, q.Token) && (q.PID == 0 || pid == q.PID && at == q.Started)
-}
-
-// find returns the ids of a recorded process: one or none when its id was
-// noted, else every process with its token.
-func (p procRoot) find(q process) ([]int, error) {
-	if q.PID != 0 {
-		if p.is(q.PID, q) {
-			return []int{q.PID}, nil
-		}
-		return nil, nil
-	}
-	entries, err := os.ReadDir(string(p))
-	if err != nil {
-		return nil, err
-	}
-	var out []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && p.is(pid, q) {
-			out = append(out, pid)
-		}
-	}
-	return out, nil
 }
 
 // sweepTime bounds a clean-up, which goes on when its caller was cancelled.
@@ -220,7 +134,7 @@ func (r record) sweep(ctx context.Context, dir, keep string) error {
 	defer cancel()
 	var errs []error
 	for _, p := range slices.Backward(r.Processes) {
-		errs = append(errs, endProcess(ctx, "/proc", p))
+		errs = append(errs, endProcess(ctx, p))
 	}
 	for _, n := range slices.Backward(append(slices.Clone(r.Namespaces), r.Parked)) {
 		if n != "" && n != keep {
@@ -233,48 +147,30 @@ func (r record) sweep(ctx context.Context, dir, keep string) error {
 	}
 	if keep != "" {
 		r.Namespaces, r.Processes = nil, nil
-		return writeFile(recordFile(dir), r)
+		return notes.WriteJSON(recordFile(dir), r)
 	}
 	return os.Remove(recordFile(dir))
 }
 
 // endProcess kills a recorded process and waits until it has ended.
-func endProcess(ctx context.Context, proc procRoot, p process) error {
-	pids, err := proc.find(p)
+func endProcess(ctx context.Context, p process) error {
+	pids, err := notes.System.Find(p)
 	if err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		// Asked again once the pidfd is open: from then on the id is fixed.
-		fd, err := unix.PidfdOpen(pid, 0)
-		if errors.Is(err, unix.ESRCH) {
+		h, err := notes.Open(pid, func() bool { return notes.System.Is(pid, p) })
+		if errors.Is(err, os.ErrProcessDone) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("end process %d: %w", pid, err)
+			return err
 		}
-		err = killAndWait(ctx, fd, func() bool { return proc.is(pid, p) })
-		_ = unix.Close(fd)
+		err = h.End(ctx, 0)
+		_ = h.Close()
 		if err != nil {
 			return fmt.Errorf("end process %d: %w", pid, err)
 		}
 	}
 	return nil
-}
-
-func killAndWait(ctx context.Context, fd int, still func() bool) error {
-	if !still() {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return err
-	}
-	for ctx.Err() == nil {
-		// A pidfd becomes readable when its process ends.
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
-		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-	return context.Cause(ctx)
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/notes"
 )
 
 const testInstance = "unit0011aabb"
@@ -58,12 +60,15 @@ func TestSweepRefusesDamage(t *testing.T) {
 		"foreign namespace": func(r *record) { r.Namespaces = []string{"production"} },
 		"other instance":    func(r *record) { r.Namespaces = []string{"sp-other1234-node-a"} },
 		"path":              func(r *record) { r.Namespaces = []string{nsPrefix(testInstance) + "/../../x"} },
+		"foreign parking":   func(r *record) { r.Parked = "production" },
+		"parking of a node": func(r *record) { r.Parked = "sp-other1234-node-a" },
+		"parking by path":   func(r *record) { r.Parked = "sp-other1234/../x-parked" },
 		"foreign process":   func(r *record) { r.Processes = []process{{Token: "/etc/frr/zebra.conf"}} },
 	} {
 		dir := t.TempDir()
 		r := testRecord()
 		change(&r)
-		if err := writeFile(recordFile(dir), r); err != nil {
+		if err := notes.WriteJSON(recordFile(dir), r); err != nil {
 			t.Fatal(err)
 		}
 		if err := Sweep(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "damaged") {
@@ -109,7 +114,7 @@ func TestSweepProcesses(t *testing.T) {
 	token := runDir(testInstance) + "/pve1/zebra.conf"
 	noted, unnoted, other := sleeper(t, token), sleeper(t, token+"2"), sleeper(t, "innocent")
 	start := func(c *exec.Cmd) uint64 {
-		at, err := procRoot("/proc").started(c.Process.Pid)
+		at, err := notes.System.Started(c.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,18 +128,18 @@ func TestSweepProcesses(t *testing.T) {
 		{Token: token + "4", PID: other.Process.Pid, Started: start(other) + 1},
 	}
 	dir := t.TempDir()
-	if err := writeFile(recordFile(dir), r); err != nil {
+	if err := notes.WriteJSON(recordFile(dir), r); err != nil {
 		t.Fatal(err)
 	}
 	if err := Sweep(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []*exec.Cmd{noted, unnoted} {
-		if _, err := procRoot("/proc").started(c.Process.Pid); !errors.Is(err, os.ErrProcessDone) {
+		if _, err := notes.System.Started(c.Process.Pid); !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("process %d still runs: %v", c.Process.Pid, err)
 		}
 	}
-	if _, err := procRoot("/proc").started(other.Process.Pid); err != nil {
+	if _, err := notes.System.Started(other.Process.Pid); err != nil {
 		t.Errorf("another process was hit: %v", err)
 	}
 	if _, err := os.Stat(recordFile(dir)); !errors.Is(err, os.ErrNotExist) {

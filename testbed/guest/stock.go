@@ -30,6 +30,7 @@ func stockPackages() []string {
 // into a package source inside the image: $1 is the root. A guest that reaches no
 // network can be provisioned from it as from any other source.
 const stockHook = `set -e
+APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get clean
 APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get --yes --download-only install qemu-guest-agent
 mkdir -p "$1/srv/packages"
 mv "$1"/var/cache/apt/archives/*.deb "$1/srv/packages"

@@ -71,5 +71,5 @@ func (c Command) run(ctx context.Context, ch ssh.Channel) {
 	defer stop()
 	exit := c.Run(ctx, ch, ch, ch.Stderr())
 	ch.CloseWrite()                                                                                 //nolint:errcheck // as above
-	ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(exit & 0xff)})) //nolint:errcheck,gosec // as above
+	ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(exit & 0xff)})) //nolint:errcheck // as above
 }

@@ -177,7 +177,7 @@ func (s *Server) serve(raw net.Conn) {
 	if c, forced := s.cfg.Commands[conn.User()]; forced {
 		gone, lost := context.WithCancel(s.ctx)
 		defer lost()
-		s.wg.Go(func() { conn.Wait(); lost() })
+		s.wg.Go(func() { _ = conn.Wait(); lost() })
 		serve = func(nc ssh.NewChannel) { c.serve(gone, nc) }
 	}
 	var channels sync.WaitGroup

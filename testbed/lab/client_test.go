@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 )
 
 // client is a superuser's way to the lab's API.
@@ -42,28 +44,46 @@ func newClient(ctx context.Context, t *testing.T, st Status) *client {
 // do makes one call, which has to succeed.
 func (c *client) do(method, path string, form url.Values, into any) {
 	c.t.Helper()
+	if err := c.try(method, path, form, into); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) try(method, path string, form url.Values, into any) error {
 	req, err := http.NewRequestWithContext(c.ctx, method, c.base+path, strings.NewReader(form.Encode()))
 	if err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("CSRFPreventionToken", c.login.CSRFPreventionToken)
 	req.AddCookie(&http.Cookie{Name: "PVEAuthCookie", Value: url.QueryEscape(c.login.Ticket)})
 	resp, err := c.http.Do(req)
 	if err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("%s %s: %s %s, %v", method, path, resp.Status, bytes.TrimSpace(body), err)
+		return fmt.Errorf("%s %s: %s %s, %w", method, path, resp.Status, bytes.TrimSpace(body), err)
 	}
 	if into == nil {
-		return
+		return nil
 	}
-	if err := json.Unmarshal(body, &struct{ Data any }{into}); err != nil {
-		c.t.Fatalf("%s %s: %v", method, path, err)
+	return json.Unmarshal(body, &struct{ Data any }{into})
+}
+
+// hostKey reads a guest's through its agent, once that answers.
+func (c *client) hostKey(node, vmid string) ssh.PublicKey {
+	c.t.Helper()
+	var file struct{ Content string }
+	c.until("the guest agent of vm "+vmid, func() bool {
+		return c.try("GET", "/nodes/"+node+"/qemu/"+vmid+"/agent/file-read?file=/etc/ssh/ssh_host_ed25519_key.pub", nil, &file) == nil
+	})
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(file.Content))
+	if err != nil {
+		c.t.Fatalf("host key %q of vm %s: %v", file.Content, vmid, err)
 	}
+	return key
 }
 
 // start begins a task; wait waits until it has ended well.
@@ -112,6 +132,12 @@ func (c *client) networks(st Status) {
 			"subnet": {fmt.Sprintf("10.99.%d.0/24", i)}, "type": {"subnet"}, "gateway": {fmt.Sprintf("10.99.%d.1", i)},
 		}, nil)
 	}
+	c.apply(st)
+}
+
+// apply brings the networks as they are written to every node.
+func (c *client) apply(st Status) {
+	c.t.Helper()
 	c.do("PUT", "/cluster/sdn", url.Values{}, nil)
 	c.until("zones on every node", func() bool {
 		for _, n := range st.Nodes {

@@ -19,7 +19,7 @@ import (
 )
 
 // onBastion opens a shell command in a guest, by way of the lab's jump host.
-func onBastion(ctx context.Context, t *testing.T, cfg configs.Config, address string) (run func(command string) (string, error)) {
+func onBastion(ctx context.Context, t *testing.T, cfg configs.Config, address string, host ssh.PublicKey) (run func(command string) (string, error)) {
 	t.Helper()
 	raw, err := os.ReadFile(cfg.SSH.IdentityFile)
 	if err != nil {
@@ -33,10 +33,10 @@ func onBastion(ctx context.Context, t *testing.T, cfg configs.Config, address st
 	if err != nil {
 		t.Fatal(err)
 	}
-	as := func(user string, check ssh.HostKeyCallback) *ssh.ClientConfig {
-		return &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: check}
+	as := func(user string, host ssh.PublicKey) *ssh.ClientConfig {
+		return &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(host)}
 	}
-	bastion, err := ssh.Dial("tcp", cfg.SSH.Jump.Address, as("jump", ssh.FixedHostKey(pin)))
+	bastion, err := ssh.Dial("tcp", cfg.SSH.Jump.Address, as("jump", pin))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,7 @@ func onBastion(ctx context.Context, t *testing.T, cfg configs.Config, address st
 	for {
 		conn, err := bastion.DialContext(ctx, "tcp", address+":22")
 		if err == nil {
-			//nolint:gosec // the guest is new, and this test is not about its key
-			inner, chans, reqs, err := ssh.NewClientConn(conn, address, as("root", ssh.InsecureIgnoreHostKey()))
+			inner, chans, reqs, err := ssh.NewClientConn(conn, address, as("root", host))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +137,8 @@ func TestLabCluster(t *testing.T) {
 		})()
 		c.start(g.node, "/qemu/"+vmid+"/status/start", nil)()
 	}
-	one, two := onBastion(ctx, t, cfg, "10.99.0.11"), onBastion(ctx, t, cfg, "10.99.0.12")
+	host := c.hostKey("pve1", "101")
+	one, two := onBastion(ctx, t, cfg, "10.99.0.11", host), onBastion(ctx, t, cfg, "10.99.0.12", c.hostKey("pve2", "102"))
 	for name, run := range map[string]func(string) (string, error){"10.99.0.12": one, "10.99.0.11": two} {
 		if out, err := run(connect(name, 22, 60)); err != nil {
 			t.Errorf("the guest on the other node, %s: %v: %s", name, err, out)
@@ -151,6 +151,20 @@ func TestLabCluster(t *testing.T) {
 			t.Errorf("%s was reached: %v %s", what, err, out)
 		}
 	}
+	// An exit node opens the zone for the guests on it, and for no longer.
+	web := connect("203.0.113.80", 80, 3)
+	for _, exit := range []url.Values{{"exitnodes": {"pve1"}}, {"delete": {"exitnodes"}}} {
+		c.do("PUT", "/cluster/sdn/zones/red", exit, nil)
+		c.apply(st)
+		out, err := one(web)
+		open := err == nil || strings.Contains(out, "refused")
+		if open != exit.Has("exitnodes") {
+			t.Errorf("with %v the outside is reached: %t: %v %s", exit, open, err, out)
+		}
+		if out, err := two(web); err == nil || strings.Contains(out, "refused") {
+			t.Errorf("with %v the outside is reached from the other node: %v %s", exit, err, out)
+		}
+	}
 	booted, err := one("cat /proc/sys/kernel/random/boot_id")
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +172,7 @@ func TestLabCluster(t *testing.T) {
 
 	kill(ctx, t, dir, st.PID)
 	st, cfg = start()
-	again := onBastion(ctx, t, cfg, "10.99.0.11")
+	again := onBastion(ctx, t, cfg, "10.99.0.11", host)
 	if out, err := again("cat /proc/sys/kernel/random/boot_id"); err != nil || out != booted {
 		t.Errorf("after the lab was killed the guest says %q, %v; want that it ran on", out, err)
 	}
@@ -192,7 +206,7 @@ func kill(ctx context.Context, t *testing.T, dir string, pid int) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitReleased(ctx, dir, -1, 10*time.Second); err != nil {
+	if err := waitReleased(ctx, dir, nil, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 }

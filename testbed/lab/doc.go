@@ -55,7 +55,8 @@
 // # Limits
 //
 // Nodes share one machine, one QEMU and one clock; none of them has its power
-// taken but by tests. Zones have no exit nodes, imported routes, isolated ports
+// taken but by tests. A zone's exit node opens it for the guests on that node only,
+// and only to the lab's own outside. Zones have no imported routes, isolated ports
 // or VLANs. A guest in a vxlan zone has no router, so the bastion cannot reach
 // it; nor one whose address another running guest has too, in whatever zone.
 // "local" has disks of each node's own: a linked clone needs its template on the

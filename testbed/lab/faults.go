@@ -83,7 +83,7 @@ func parseFaults(raw []byte) ([]pve.Fault, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Decode(new(any)) != io.EOF {
+	if !errors.Is(d.Decode(new(any)), io.EOF) {
 		return nil, errors.New("more than one document; write one list")
 	}
 	out := make([]pve.Fault, len(items))

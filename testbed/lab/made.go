@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"savepoint/testbed/notes"
 )
 
 // Made is what a lab was made as. It stays so until it is purged: its disks and
@@ -75,7 +77,7 @@ func (o Options) Complete() (Options, error) {
 func (o Options) record() error {
 	raw, err := json.Marshal(Made{o.Nodes, o.Network, o.Storage, o.Version})
 	if err == nil {
-		err = writeFile(madeFile(o.Dir), raw)
+		err = notes.Write(madeFile(o.Dir), raw)
 	}
 	if err != nil {
 		return fmt.Errorf("record what the lab is: %w", err)

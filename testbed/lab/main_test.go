@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"savepoint/testbed/guest"
+	"savepoint/testbed/notes"
 )
 
 // Modes of this test binary when it plays another process.
@@ -81,7 +82,7 @@ func play(mode, dir string) int {
 		if err != nil {
 			return 1
 		}
-		if err := writeFile(statusFile(dir), raw); err != nil {
+		if err := notes.Write(statusFile(dir), raw); err != nil {
 			return 1
 		}
 		r.send(message{Ready: &st})

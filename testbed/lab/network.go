@@ -42,7 +42,10 @@ type guestPort struct {
 	fabric.Port
 }
 
-var _ pve.Fabric = (*network)(nil)
+var (
+	_ pve.Fabric      = (*network)(nil)
+	_ pve.RouteTables = (*network)(nil) // by the fabric
+)
 
 func openNetwork(ctx context.Context, o Options) (*network, error) {
 	if err := os.MkdirAll(fabricDir(o.Dir), 0o700); err != nil {
@@ -65,8 +68,28 @@ func (n *network) Apply(ctx context.Context, node string, sdn pve.SDN) error {
 		return err
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.zones[node] = zones
+	n.mu.Unlock()
+	return n.exits(ctx, node, sdn)
+}
+
+// exits opens the zones that have the node as an exit, and no others.
+func (n *network) exits(ctx context.Context, node string, sdn pve.SDN) error {
+	for _, z := range sdn.Zones {
+		if !z.On(node) {
+			continue
+		}
+		// Anew each time: the zone may have other networks now.
+		if err := n.Seal(ctx, node, z.ID); err != nil {
+			return err
+		}
+		if slices.Contains(z.ExitNodes, node) {
+			n.log.Warn().Str("node", node).Str("zone", z.ID).Msg("the zone has an exit on this node: its guests here reach the outside")
+			if err := n.Leak(ctx, node, z.ID); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -80,7 +103,7 @@ func zonesOf(sdn pve.SDN, node string) ([]fabric.Zone, error) {
 			continue
 		}
 		for what, asked := range map[string]bool{
-			"exit nodes": len(z.ExitNodes) > 0, "imported route targets": len(z.RTImport) > 0, "a port for VXLAN other than 4789": z.VXLANPort != 0 && z.VXLANPort != 4789,
+			"imported route targets": len(z.RTImport) > 0, "a port for VXLAN other than 4789": z.VXLANPort != 0 && z.VXLANPort != 4789,
 		} {
 			if asked {
 				return nil, fmt.Errorf("zone %s: the lab's network has no %s", z.ID, what)
@@ -114,15 +137,16 @@ func zonesOf(sdn pve.SDN, node string) ([]fabric.Zone, error) {
 // restore builds what ran when the last lab ended. A network that cannot be
 // built does not keep the lab from starting, as on a node that boots.
 func (n *network) restore(ctx context.Context, nodes []string, sdn pve.SDN) error {
+	var all sync.WaitGroup
 	for _, node := range nodes {
-		if err := n.Apply(ctx, node, sdn); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+		all.Go(func() {
+			if err := n.Apply(ctx, node, sdn); err != nil {
+				n.log.Error().Err(err).Str("node", node).Msg("the node's network is not what it was")
 			}
-			n.log.Error().Err(err).Str("node", node).Msg("the node's network is not what it was")
-		}
+		})
 	}
-	return nil
+	all.Wait()
+	return context.Cause(ctx)
 }
 
 // adopt gives the guests that a killed lab left their places back. One that has

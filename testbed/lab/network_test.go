@@ -56,7 +56,6 @@ func TestZonesOf(t *testing.T) {
 // What would open a zone, or close it further, and is not built is no success: F101.
 func TestZonesRefused(t *testing.T) {
 	for want, change := range map[string]func(*pve.SDN){
-		"exit nodes":             func(s *pve.SDN) { s.Zones[0].ExitNodes = []string{"pve1"} },
 		"imported route targets": func(s *pve.SDN) { s.Zones[0].RTImport = []string{"65000:1"} },
 		"other than 4789":        func(s *pve.SDN) { s.Zones[0].VXLANPort = 4790 },
 		"isolated ports":         func(s *pve.SDN) { s.VNets[0].IsolatePorts = true },

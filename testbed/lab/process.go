@@ -11,39 +11,25 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/notes"
 )
 
 // process is the record of the lab's process. The start time tells it apart
 // from a later process with the same pid.
 type process struct {
 	PID   int    `json:"pid"`
-	Start string `json:"start"` // clock ticks after boot, from /proc/PID/stat
+	Start uint64 `json:"start,string"` // clock ticks after boot
 }
 
 func processFile(dir string) string { return filepath.Join(dir, "process.json") }
 
-// startTime reads field 22 of /proc/PID/stat (proc(5)).
-func startTime(pid int) (string, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	// The second field is the program's name in parentheses and may hold spaces.
-	_, rest, ok := strings.Cut(string(raw), ") ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 20 {
-		return "", fmt.Errorf("/proc/%d/stat: unexpected form", pid)
-	}
-	return fields[19], nil
-}
-
 func recordProcess(dir string) error {
-	start, err := startTime(os.Getpid())
+	start, err := notes.System.Started(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -51,7 +37,7 @@ func recordProcess(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(processFile(dir), raw)
+	return notes.Write(processFile(dir), raw)
 }
 
 // message is one line that the starting process sends to the one that waits.
@@ -155,25 +141,28 @@ func end(ctx context.Context, dir string, patience time.Duration) error {
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return fmt.Errorf("read %s: %w", processFile(dir), err)
 	}
-	// The pidfd is opened before the start time is compared, so that the
-	// signal cannot reach a later process with the same pid.
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return waitReleased(ctx, dir, -1, patience)
-	}
-	defer unix.Close(fd)
-	if start, err := startTime(p.PID); err != nil || start != p.Start {
+	other := false
+	h, err := notes.Open(p.PID, func() bool {
+		start, err := notes.System.Started(p.PID)
+		other = err != nil || start != p.Start
+		return !other
+	})
+	if other {
 		return fmt.Errorf("%s is held, but pid %d is not the process that was recorded; it is left alone: find the holder and end it", lockFile(dir), p.PID)
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err != nil { // it is about to be gone
+		return waitReleased(ctx, dir, nil, patience)
+	}
+	defer h.Close()
+	if err := h.Signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	return waitReleased(ctx, dir, fd, patience)
+	return waitReleased(ctx, dir, h, patience)
 }
 
-// waitReleased waits for the lock to be free and kills the process of fd, once,
+// waitReleased waits for the lock to be free and kills the process, once,
 // when its time is over.
-func waitReleased(ctx context.Context, dir string, fd int, patience time.Duration) error {
+func waitReleased(ctx context.Context, dir string, h *notes.Handle, patience time.Duration) error {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	poll := time.NewTicker(50 * time.Millisecond)
@@ -186,13 +175,13 @@ func waitReleased(ctx context.Context, dir string, fd int, patience time.Duratio
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.C:
-			if fd < 0 {
+			if h == nil {
 				return errors.New("it does not end")
 			}
-			if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := h.Signal(unix.SIGKILL); err != nil {
 				return err
 			}
-			fd = -1
+			h = nil
 			deadline.Reset(5 * time.Second)
 		case <-poll.C:
 		}

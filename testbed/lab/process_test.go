@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/notes"
 )
 
 // up starts this test binary as a lab of the given mode.
@@ -79,7 +81,7 @@ func record(t *testing.T, dir string, p process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(processFile(dir), raw); err != nil {
+	if err := notes.Write(processFile(dir), raw); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -172,7 +174,7 @@ func TestKilled(t *testing.T) {
 	if err := unix.Kill(st.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitReleased(t.Context(), dir, -1, 10*time.Second); err != nil {
+	if err := waitReleased(t.Context(), dir, nil, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := Read(dir); err != nil || st.Running {
@@ -212,11 +214,11 @@ func TestStubborn(t *testing.T) {
 func TestReusedPID(t *testing.T) {
 	dir := t.TempDir()
 	other := innocent(t)
-	start, err := startTime(other.Process.Pid)
+	start, err := notes.System.Started(other.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	record(t, dir, process{PID: other.Process.Pid, Start: start + "0"})
+	record(t, dir, process{PID: other.Process.Pid, Start: start + 1})
 	if was, err := Down(t.Context(), dir); err != nil || was {
 		t.Errorf("down with the lock free: %t, %v", was, err)
 	}
@@ -339,7 +341,7 @@ func TestAwaitReady(t *testing.T) {
 // While a lab starts, the status of an earlier one must not be taken for it.
 func TestStaleStatus(t *testing.T) {
 	dir := t.TempDir()
-	if err := writeFile(statusFile(dir), []byte(`{"running":true,"api_url":"https://127.0.0.1:1"}`)); err != nil {
+	if err := notes.Write(statusFile(dir), []byte(`{"running":true,"api_url":"https://127.0.0.1:1"}`)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

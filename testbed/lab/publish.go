@@ -8,6 +8,7 @@ import (
 
 	"savepoint/configs"
 	"savepoint/testbed/fabric"
+	"savepoint/testbed/notes"
 	"savepoint/testbed/pve/access"
 )
 
@@ -108,5 +109,5 @@ func (l *lab) publish(o Options) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(statusFile(o.Dir), raw)
+	return notes.Write(statusFile(o.Dir), raw)
 }

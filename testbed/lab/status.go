@@ -78,15 +78,6 @@ func Read(dir string) (Status, error) {
 	return st, nil
 }
 
-// writeFile replaces a file as a whole, readable by its owner only.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 func lockFile(dir string) string { return filepath.Join(dir, "lab.lock") }
 
 // lock takes the lab's lock, or says that somebody holds it (ok false).

@@ -29,7 +29,9 @@ func (p *pool) Base(ctx context.Context, d pve.Disk, path string) error {
 	return errors.Join(err, p.Remove(ctx, d))
 }
 
-func (p *pool) Snapshots(_ context.Context, d pve.Disk) ([]string, error) { return p.taken[d.Path], p.down }
+func (p *pool) Snapshots(_ context.Context, d pve.Disk) ([]string, error) {
+	return p.taken[d.Path], p.down
+}
 
 func (p *pool) Snapshot(ctx context.Context, d pve.Disk, tag string) error {
 	if p.down != nil {

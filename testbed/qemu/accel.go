@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/testbed/notes"
 )
 
 // Accelerator is what QEMU runs guests with on this host. The zero value is
@@ -113,7 +114,7 @@ func Accel(ctx context.Context, p Probe) (Accelerator, error) {
 		}
 	}
 	if cache != "" {
-		if err := writeFile(cache, a); err != nil {
+		if err := notes.WriteJSON(cache, a); err != nil {
 			return a, fmt.Errorf("keep the accelerator probe's answer: %w", err)
 		}
 	}

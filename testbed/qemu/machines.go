@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/testbed/notes"
 	"savepoint/testbed/pve"
 )
 
@@ -134,13 +135,12 @@ func (m *Machines) adopt(ctx context.Context, vmid int) error {
 	if err != nil {
 		return err
 	}
-	proc := procRoot("/proc")
-	pid := proc.find(r)
+	pid := r.find(notes.System)
 	if pid == 0 {
 		m.cfg.Notice(fmt.Sprintf("vm %d: its process is gone", vmid))
 		return forget(dir)
 	}
-	p, err := adoptProcess(pid, func() bool { return proc.find(r) == pid })
+	p, err := adoptProcess(pid, func() bool { return r.find(notes.System) == pid })
 	if err != nil {
 		if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 			return forget(dir)
@@ -275,7 +275,7 @@ func (m *Machines) launch(ctx context.Context, mc pve.Machine) (_ *vm, err error
 		}
 	}()
 	v.record.PID = v.process.pid
-	if v.record.Started, err = procRoot("/proc").started(v.record.PID); err != nil {
+	if v.record.Started, err = notes.System.Started(v.record.PID); err != nil {
 		return nil, fmt.Errorf("%w: qemu ended at once", orchestrator.ErrUnavailable)
 	}
 	if err := v.record.save(dir); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/testbed/notes"
 	"savepoint/testbed/pve"
 )
 
@@ -62,7 +63,7 @@ func records(t *testing.T, cfg Config) []string {
 }
 
 func alive(pid int) bool {
-	_, err := procRoot("/proc").started(pid)
+	_, err := notes.System.Started(pid)
 	return err == nil
 }
 
@@ -288,8 +289,7 @@ func TestForeignProcessIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc := procRoot("/proc")
-	if got := proc.find(good); got != pid {
+	if got := good.find(notes.System); got != pid {
 		t.Fatalf("find: %d, want %d", got, pid)
 	}
 	for name, change := range map[string]func(*record){
@@ -300,7 +300,7 @@ func TestForeignProcessIsLeftAlone(t *testing.T) {
 	} {
 		r := good
 		change(&r)
-		if got := proc.find(r); got != 0 {
+		if got := r.find(notes.System); got != 0 {
 			t.Errorf("%s differs: process %d was taken for ours", name, got)
 		}
 	}

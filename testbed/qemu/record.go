@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
+	"savepoint/testbed/notes"
 	"savepoint/testbed/pve"
 )
 
@@ -33,7 +33,7 @@ func machineDir(state string, vmid int) string {
 	return filepath.Join(state, "vm-"+strconv.Itoa(vmid))
 }
 
-func (r record) save(dir string) error { return writeFile(filepath.Join(dir, recordName), r) }
+func (r record) save(dir string) error { return notes.WriteJSON(filepath.Join(dir, recordName), r) }
 
 func loadRecord(dir string) (record, error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordName))
@@ -50,106 +50,13 @@ func loadRecord(dir string) (record, error) {
 	return r, nil
 }
 
-// writeFile replaces a JSON file as a whole, durably.
-func writeFile(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := path + ".part"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	if serr := f.Sync(); err == nil {
-		err = serr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-// procRoot is where the kernel shows processes; tests give another one.
-type procRoot string
-
-// started is a process's start time in clock ticks since boot, field 22 of
-// stat. The program's name in field 2 may contain anything, so fields are
-// counted from its closing parenthesis.
-func (p procRoot) started(pid int) (uint64, error) {
-	data, err := os.ReadFile(filepath.Join(string(p), strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	s := string(data)
-	i := strings.LastIndexByte(s, ')')
-	if i < 0 {
-		return 0, fmt.Errorf("stat of process %d not understood", pid)
-	}
-	f := strings.Fields(s[i+1:])
-	if len(f) < 20 {
-		return 0, fmt.Errorf("stat of process %d not understood", pid)
-	}
-	if f[0] == "Z" || f[0] == "X" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(f[19], 10, 64)
-}
-
-// has reports whether the process was started with exactly this argument.
-func (p procRoot) has(pid int, arg string) bool {
-	data, err := os.ReadFile(filepath.Join(string(p), strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		return false
-	}
-	for a := range strings.SplitSeq(string(data), "\x00") {
-		if a == arg {
-			return true
-		}
-	}
-	return false
-}
-
-// find returns the process of a record, 0 when it is gone. With a process id in
-// the record, id, start time and token must agree. Without one (the owner was
-// killed between starting it and noting its id) the token alone finds it: it
-// is random and appears in no other process's arguments.
-func (p procRoot) find(r record) int {
-	name := processName(r.Machine.VMID, r.Token)
-	if r.PID != 0 {
-		at, err := p.started(r.PID)
-		if err == nil && at == r.Started && p.has(r.PID, name) {
-			return r.PID
-		}
+// find returns the process of a record, 0 when it is gone. Without an id in it
+// (the owner was killed between starting the process and noting its id) the
+// token alone finds it: it is random and in no other process's arguments.
+func (r record) find(proc notes.Proc) int {
+	pids, err := proc.Find(notes.Process{Token: processName(r.Machine.VMID, r.Token), PID: r.PID, Started: r.Started})
+	if err != nil || len(pids) == 0 {
 		return 0
 	}
-	entries, err := os.ReadDir(string(p))
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !p.has(pid, name) {
-			continue
-		}
-		if _, err := p.started(pid); err == nil {
-			return pid
-		}
-	}
-	return 0
+	return pids[0]
 }

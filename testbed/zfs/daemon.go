@@ -1,18 +1,19 @@
 package zfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"savepoint/testbed/notes"
 )
 
 const daemonName = "zfs-fuse"
@@ -20,34 +21,20 @@ const daemonName = "zfs-fuse"
 // daemon looks for zfs-fuse on this machine: ours, which has the directory's pid
 // file in its arguments, and any other. 0 = there is none.
 func (c Config) daemon() (ours, foreign int, err error) {
-	root := c.proc
-	if root == "" {
-		root = "/proc"
-	}
-	entries, err := os.ReadDir(root)
+	proc := notes.Proc(cmp.Or(c.proc, string(notes.System)))
+	pids, err := proc.PIDs()
 	if err != nil {
 		return 0, 0, fmt.Errorf("look for zfs-fuse: %w", err)
 	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
+	for _, pid := range pids {
+		args := proc.Args(pid)
+		if len(args) == 0 || filepath.Base(args[0]) != daemonName {
 			continue
 		}
-		// A process that has ended but was not waited for has no arguments.
-		raw, err := os.ReadFile(filepath.Join(root, e.Name(), "cmdline"))
-		args := strings.Split(string(raw), "\x00")
-		if err != nil || filepath.Base(args[0]) != daemonName {
-			continue
+		if slices.Contains(args[1:], c.pidFile()) {
+			return pid, 0, nil
 		}
 		foreign = pid
-		for _, a := range args[1:] {
-			if a == c.pidFile() {
-				ours = pid
-			}
-		}
-		if ours == pid {
-			return ours, 0, nil
-		}
 	}
 	return 0, foreign, nil
 }
@@ -140,55 +127,21 @@ func (c Config) stopDaemon(ctx context.Context) error {
 	return nil
 }
 
-// end signals by a pidfd, which is opened before the process is looked at again:
-// so no other process with the same id is meant.
+// end ends the process if it still is ours, so that no other one with the same
+// id is meant.
 func (c Config) end(ctx context.Context, pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	} else if err != nil {
+	var lookErr error
+	h, err := notes.Open(pid, func() bool {
+		again, _, err := c.daemon()
+		lookErr = err
+		return again == pid
+	})
+	if lookErr != nil || errors.Is(err, os.ErrProcessDone) {
+		return lookErr
+	}
+	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if again, _, err := c.daemon(); err != nil || again != pid {
-		return err
-	}
-	signal := func(s unix.Signal) error {
-		if err := unix.PidfdSendSignal(fd, s, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		return nil
-	}
-	if err := signal(unix.SIGTERM); err != nil {
-		return err
-	}
-	patience := time.NewTimer(stopTime)
-	defer patience.Stop()
-	poll := time.NewTicker(pollTime)
-	defer poll.Stop()
-	killed := false
-	for {
-		// Readable: it has ended, or is no more than an entry in the table.
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		if n > 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-patience.C:
-			if killed {
-				return errors.New("it cannot be killed")
-			}
-			killed = true
-			if err := signal(unix.SIGKILL); err != nil {
-				return err
-			}
-			patience.Reset(stopTime)
-		case <-poll.C:
-		}
-	}
+	defer h.Close()
+	return h.End(ctx, stopTime)
 }

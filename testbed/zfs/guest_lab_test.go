@@ -47,6 +47,12 @@ func boot(t *testing.T, d *Disks, volume pve.Disk) *machine {
 	return m
 }
 
+// dev is how the guest calls the disk of scsi1: what it finds first differs.
+func (m *machine) dev() string {
+	m.t.Helper()
+	return "/dev/" + m.sh("ls /sys/bus/scsi/devices/*:0:1:0/block")
+}
+
 // sh runs a shell text in the guest, over its agent, as soon as that answers.
 func (m *machine) sh(script string) string {
 	m.t.Helper()
@@ -59,7 +65,7 @@ func (m *machine) sh(script string) string {
 		}
 		return json.Unmarshal(raw, into)
 	}
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
 	var started struct{ PID int }
 	for ask("guest-exec", map[string]any{"path": "/bin/sh", "arg": []string{"-c", script}, "capture-output": true}, &started) != nil {
@@ -97,7 +103,10 @@ func labDisks(t *testing.T) (*Pool, *Disks) {
 }
 
 // workspace is the guest's side of a workspace: the volume at /mnt.
-type workspace struct{ *machine }
+type workspace struct {
+	*machine
+	dev string
+}
 
 func (w workspace) Freeze(context.Context, orchestrator.Sandbox, time.Duration) error {
 	w.sh("fsfreeze -f /mnt")
@@ -115,7 +124,7 @@ func (w workspace) Unmount(context.Context, orchestrator.Sandbox) error {
 }
 
 func (w workspace) Mount(context.Context, orchestrator.Sandbox) error {
-	w.sh("mountpoint -q /mnt || mount /dev/sdb /mnt")
+	w.sh("mountpoint -q /mnt || mount " + w.dev + " /mnt")
 	return nil
 }
 
@@ -128,12 +137,13 @@ func TestLabRunningGuest(t *testing.T) {
 	ok(t, p.Group(t.Context(), "pve1"))
 	const name = "pve1/vm-101-disk-1"
 	vol := pve.Disk{Slot: "scsi1", Path: p.File(name), Format: "raw"}
-	ok(t, d.Create(t.Context(), vol, 64<<20))
+	ok(t, d.Create(t.Context(), vol, 16<<20))
 	m := boot(t, d, vol)
-	m.sh("mkfs.ext4 -q /dev/sdb && mount /dev/sdb /mnt && mkdir /mnt/kept")
+	dev := m.dev()
+	m.sh("mkfs.ext4 -q " + dev + " && mount " + dev + " /mnt && mkdir /mnt/kept")
 	box := orchestrator.Sandbox{ID: "01jx0000000000000000000001", Name: "dev", VM: orchestrator.VMRef{Node: "pve1", ID: 101}, Workspace: p.Dataset(name)}
 	s, err := driver.New(driver.Config{
-		Instance: "lab", Guest: workspace{m}, Reserve: 8 << 20,
+		Instance: "lab", Guest: workspace{m, dev}, Reserve: 8 << 20,
 		Node: driver.NewClient(func(ctx context.Context, node string, request []byte) ([]byte, error) {
 			var out bytes.Buffer
 			if exit, err := p.Forced(ctx, node, bytes.NewReader(request), &out); exit != 0 || err != nil {
@@ -147,11 +157,11 @@ func TestLabRunningGuest(t *testing.T) {
 	ok(t, s.Claim(t.Context(), box))
 	for i := range 50 {
 		r := orchestrator.SnapshotRequest{Sandbox: box.ID, VM: box.VM, Name: orchestrator.SnapshotName(fmt.Sprintf("sp-%d", i))}
-		m.sh(fmt.Sprintf("echo round %d > /mnt/file; head -c 300000 /dev/urandom > /mnt/kept/%d", i, i%5))
+		m.sh(fmt.Sprintf("echo round %d > /mnt/file; head -c 60000 /dev/urandom > /mnt/kept/%d", i, i%5))
 		const look = "cd /mnt; cat file; find . -type f | sort | xargs sha256sum | sha256sum"
 		want := m.sh(look)
 		ok(t, s.Create(t.Context(), r))
-		m.sh("rm -rf /mnt/kept; echo damage > /mnt/file; tr '\\000' D < /dev/zero | head -c 9000000 > /mnt/filler; sync")
+		m.sh("rm -rf /mnt/kept; echo damage > /mnt/file; tr '\\000' D < /dev/zero | head -c 1000000 > /mnt/filler; sync")
 		ok(t, s.Rollback(t.Context(), r))
 		if got := m.sh(look); got != want || !strings.HasPrefix(got, fmt.Sprintf("round %d\n", i)) {
 			t.Fatalf("round %d: %q, want %q", i, got, want)
@@ -160,11 +170,11 @@ func TestLabRunningGuest(t *testing.T) {
 	}
 	// The same without a file system, whose own cache could hide something.
 	m.sh("umount /mnt")
-	const whole = "dd if=/dev/sdb bs=1M iflag=direct 2>/dev/null | sha256sum"
+	whole := "dd if=" + dev + " bs=1M iflag=direct 2>/dev/null | sha256sum"
 	want := m.sh(whole)
 	ok(t, p.Snapshot(t.Context(), name, "base"))
 	for i := range 5 {
-		m.sh(fmt.Sprintf("tr '\\000' B < /dev/zero | dd of=/dev/sdb bs=1M count=%d seek=%d iflag=fullblock oflag=direct 2>/dev/null", 3+i, i))
+		m.sh(fmt.Sprintf("tr '\\000' B < /dev/zero | dd of=%s bs=1M count=%d seek=%d iflag=fullblock oflag=direct 2>/dev/null", dev, 3+i, i))
 		if got := m.sh(whole); got == want {
 			t.Fatal("there is no damage")
 		}
@@ -191,14 +201,15 @@ func TestLabFullPool(t *testing.T) {
 	ballast, err := os.OpenFile(p.File("ballast"), os.O_WRONLY, 0)
 	ok(t, err)
 	block := make([]byte, 1<<20)
-	for range 40 {
+	for range 90 {
 		_, err := ballast.Write(block)
 		ok(t, err)
 	}
 	ok(t, ballast.Close())
 	m := boot(t, d, vol)
-	m.sh("nohup sh -c \"tr '\\\\000' X < /dev/zero | dd of=/dev/sdb bs=64k count=1600 iflag=fullblock oflag=direct; echo done > /run/done\" > /dev/null 2>&1 &")
-	for deadline := time.Now().Add(2 * time.Minute); !m.machines.Status(101).Paused; {
+	dev := m.dev()
+	m.sh("nohup sh -c \"tr '\\\\000' X < /dev/zero | dd of=" + dev + " bs=64k count=640 iflag=fullblock oflag=direct; echo done > /run/done\" > /dev/null 2>&1 &")
+	for deadline := time.Now().Add(5 * time.Minute); !m.machines.Status(101).Paused; {
 		if time.Now().After(deadline) {
 			t.Fatal("the guest was not stopped")
 		}
@@ -222,7 +233,7 @@ func TestLabFullPool(t *testing.T) {
 	ok(t, p.Destroy(ctx, "ballast"))
 	ok(t, m.machines.Resume(ctx, 101))
 	m.sh("i=0; while [ ! -e /run/done ] && [ $i -lt 600 ]; do sleep 0.2; i=$((i+1)); done; cat /run/done")
-	if got := m.sh("dd if=/dev/sdb bs=64k count=1600 iflag=direct 2>/dev/null | tr -d X | wc -c"); got != "0" {
+	if got := m.sh("dd if=" + dev + " bs=64k count=640 iflag=direct 2>/dev/null | tr -d X | wc -c"); got != "0" {
 		t.Errorf("%s bytes are wrong", got)
 	}
 	ok(t, m.machines.Snapshot(ctx, 101, "one", ""))

@@ -39,6 +39,7 @@ const (
 	commandTime    = time.Minute
 	startTime      = 20 * time.Second
 	stopTime       = 12 * time.Second
+	busyTime       = 10 * time.Second
 	pollTime       = 50 * time.Millisecond
 	runDir, libDir = "/var/run/zfs", "/var/lib/zfs"
 )
@@ -183,19 +184,24 @@ func Sweep(ctx context.Context, dir string) error {
 	return nil
 }
 
-// run is one command, tried again for a moment while what it needs is busy.
+// run is one command, tried again for a while when what it needs is busy: an
+// unmount takes long to end on a machine that has much to do.
 func (p *Pool) run(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
 	poll := time.NewTicker(pollTime)
 	defer poll.Stop()
-	for try := 0; ; try++ {
+	patience := time.NewTimer(busyTime)
+	defer patience.Stop()
+	for {
 		out, err := p.once(ctx, program, args)
-		if !errors.Is(err, ErrBusy) || try == 20 {
+		if !errors.Is(err, ErrBusy) {
 			return out, err
 		}
 		select {
 		case <-poll.C:
+		case <-patience.C:
+			return out, err
 		case <-ctx.Done():
 			return out, err
 		}

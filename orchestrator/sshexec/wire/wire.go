@@ -37,8 +37,7 @@ const (
 	Volume = 'W'
 	// Tend is an order about that volume. Fields: "mount", "unmount", "freeze"
 	// or "thaw"; milliseconds (how long to wait for its disk, how long to be
-	// frozen); the text of the shell program that mounts and unmounts. Its
-	// Answer tells neither boot id nor generation; that of Clock does not either.
+	// frozen); the text of the shell program that mounts and unmounts.
 	Tend = 'Y'
 	// List asks for a manifest. Fields: the most entries, "1" for digests of
 	// content, then the roots.
@@ -71,10 +70,11 @@ const (
 	// directory, then NAME=VALUE for each exported variable that is other than
 	// at a command's begin.
 	Session = 'N'
-	// Answer: fields boot id, generation, seconds and nanoseconds of the
-	// clock, how commands are held together. To Health then, in any order:
-	// "space", directory, free and all bytes, free and all inodes; "service",
-	// name, "1" if it runs.
+	// Answer: fields boot id, generation, seconds and nanoseconds of the clock,
+	// how commands are held together. The first two are empty in answers to other
+	// than Facts, Mark and Health. To Health then, in any order: "space",
+	// directory, free and all bytes, free and all inodes; "service", name, "1" if
+	// it runs.
 	Answer = 'G'
 	// Entries are part of a manifest. Six fields each: path; numbers; target of
 	// a link; sha256 in hexadecimal or ""; "", "absent", "vanished" or a

@@ -1,4 +1,4 @@
-package record_test
+package notes_test
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"savepoint/testbed/record"
+	"savepoint/testbed/notes"
 )
 
 func TestWrite(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWrite(t *testing.T) {
 	path := filepath.Join(dir, "thing.json")
 	type thing struct{ Name string }
 	for _, name := range []string{"first, which is longer", "second"} {
-		if err := record.WriteJSON(path, thing{name}); err != nil {
+		if err := notes.WriteJSON(path, thing{name}); err != nil {
 			t.Fatal(err)
 		}
 		var got thing
@@ -41,7 +41,7 @@ func TestWrite(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("left %v", left)
 	}
-	if err := record.WriteJSON(path, func() {}); err == nil || !strings.Contains(err.Error(), path) {
+	if err := notes.WriteJSON(path, func() {}); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("what is no JSON: %v", err)
 	}
 	// The old content stays when the new one cannot take its place.
@@ -49,10 +49,10 @@ func TestWrite(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(taken, "with something"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := record.Write(taken, nil); err == nil {
+	if err := notes.Write(taken, nil); err == nil {
 		t.Error("a directory was replaced")
 	}
-	if err := record.Write(filepath.Join(dir, "nowhere", "x"), nil); err == nil {
+	if err := notes.Write(filepath.Join(dir, "nowhere", "x"), nil); err == nil {
 		t.Error("wrote where there is no directory")
 	}
 }
@@ -90,31 +90,31 @@ func sleeper(t *testing.T, token string, deaf bool) *exec.Cmd {
 func TestFind(t *testing.T) {
 	cmd, other := sleeper(t, "token-of-one", false), sleeper(t, "token-of-other", false)
 	pid := cmd.Process.Pid
-	at, err := record.System.Started(pid)
+	at, err := notes.System.Started(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name string
-		p    record.Process
+		p    notes.Process
 		want []int
 	}{
-		{"itself", record.Process{Token: "token-of-one", PID: pid, Started: at}, []int{pid}},
-		{"id not noted", record.Process{Token: "token-of-one"}, []int{pid}},
-		{"another start", record.Process{Token: "token-of-one", PID: pid, Started: at + 1}, nil},
-		{"another argument", record.Process{Token: "token-of-other", PID: pid, Started: at}, nil},
-		{"another id", record.Process{Token: "token-of-one", PID: other.Process.Pid, Started: at}, nil},
-		{"a part of the argument", record.Process{Token: "token-of"}, nil},
-		{"nothing", record.Process{Token: "token-of-nobody"}, nil},
+		{"itself", notes.Process{Token: "token-of-one", PID: pid, Started: at}, []int{pid}},
+		{"id not noted", notes.Process{Token: "token-of-one"}, []int{pid}},
+		{"another start", notes.Process{Token: "token-of-one", PID: pid, Started: at + 1}, nil},
+		{"another argument", notes.Process{Token: "token-of-other", PID: pid, Started: at}, nil},
+		{"another id", notes.Process{Token: "token-of-one", PID: other.Process.Pid, Started: at}, nil},
+		{"a part of the argument", notes.Process{Token: "token-of"}, nil},
+		{"nothing", notes.Process{Token: "token-of-nobody"}, nil},
 	} {
-		if got, err := record.System.Find(tt.p); err != nil || !slices.Equal(got, tt.want) {
+		if got, err := notes.System.Find(tt.p); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
 		}
 	}
-	if got := record.System.Args(pid); !slices.Equal(got, []string{"sh", "-c", "echo ready; read line", "token-of-one"}) {
+	if got := notes.System.Args(pid); !slices.Equal(got, []string{"sh", "-c", "echo ready; read line", "token-of-one"}) {
 		t.Errorf("arguments %q", got)
 	}
-	if _, err := record.Proc(t.TempDir() + "/none").Find(record.Process{Token: "x"}); err == nil {
+	if _, err := notes.Proc(t.TempDir() + "/none").Find(notes.Process{Token: "x"}); err == nil {
 		t.Error("found where there is nothing to look at")
 	}
 }
@@ -141,7 +141,7 @@ func TestStarted(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "7", "stat"), []byte(tt.stat), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := record.Proc(dir).Started(7); got != tt.want || (err == nil) != tt.ok {
+		if got, err := notes.Proc(dir).Started(7); got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("%s: %d, %v", tt.name, got, err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestEnd(t *testing.T) {
 		{"at once", false, 0, unix.SIGKILL},
 	} {
 		cmd := sleeper(t, "token-to-end", tt.deaf)
-		h, err := record.Open(cmd.Process.Pid, yes)
+		h, err := notes.Open(cmd.Process.Pid, yes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestEnd(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		// It is a child of ours that nobody waited for: gone, and no error to end.
-		if _, err := record.System.Started(cmd.Process.Pid); !errors.Is(err, os.ErrProcessDone) {
+		if _, err := notes.System.Started(cmd.Process.Pid); !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("%s: it runs: %v", tt.name, err)
 		}
 		if err := h.End(t.Context(), tt.patience); err != nil {
@@ -182,7 +182,7 @@ func TestEnd(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if _, err := record.Open(cmd.Process.Pid, yes); !errors.Is(err, os.ErrProcessDone) {
+		if _, err := notes.Open(cmd.Process.Pid, yes); !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("%s: opened what is gone: %v", tt.name, err)
 		}
 	}
@@ -192,10 +192,10 @@ func TestEnd(t *testing.T) {
 // ender was told to stop.
 func TestOpenLooksAgain(t *testing.T) {
 	cmd := sleeper(t, "token-of-another", false)
-	if _, err := record.Open(cmd.Process.Pid, func() bool { return false }); !errors.Is(err, os.ErrProcessDone) {
+	if _, err := notes.Open(cmd.Process.Pid, func() bool { return false }); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("opened: %v", err)
 	}
-	h, err := record.Open(cmd.Process.Pid, yes)
+	h, err := notes.Open(cmd.Process.Pid, yes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestOpenLooksAgain(t *testing.T) {
 	if err := h.Wait(ctx); !errors.Is(err, stop) {
 		t.Errorf("waited: %v", err)
 	}
-	if _, err := record.System.Started(cmd.Process.Pid); err != nil {
+	if _, err := notes.System.Started(cmd.Process.Pid); err != nil {
 		t.Errorf("it does not run: %v", err)
 	}
 }

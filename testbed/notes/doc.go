@@ -1,4 +1,4 @@
-// Package record keeps what the lab has made in files that survive a crash, and
+// Package notes keeps what the lab has made in files that survive a crash, and
 // finds the processes among it again without mistaking another one for them.
 //
 // # Overview
@@ -20,4 +20,4 @@
 //
 //   - Linux, for processes.
 //   - One writer at a time per file.
-package record
+package notes
