@@ -100,20 +100,24 @@ func (d *doctor) sandboxes(ctx context.Context) {
 		d.problem(check, err)
 		return
 	}
-	before := len(d.findings)
+	before, left := len(d.findings), 0
 	for _, f := range r.Findings {
 		switch f.Kind {
+		case janitor.KindSpent: // the collector's everyday work
 		case janitor.KindHA, janitor.KindReplication:
 			d.add(check, levelWarning, fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), f.Command)
 		case janitor.KindForeignSnap:
 			d.add(check, levelWarning, fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), "keep other snapshot tools off sandboxes, or delete it there")
 		case janitor.KindUnseen:
 			d.add(check, levelWarning, f.Subject+": "+f.Evidence, "see why it does not answer")
-		default: // gc's work: counted below by its level
+		default: // gc's work
+			if f.Level == janitor.LevelCollect || f.Level == janitor.LevelOperator {
+				left++
+			}
 		}
 	}
-	if n := r.Count(janitor.LevelCollect) + r.Count(janitor.LevelOperator); n > 0 {
-		d.add(check, levelWarning, fmt.Sprintf("%d things are left of crashed or interrupted work", n), "see savepoint gc --dry-run")
+	if left > 0 {
+		d.add(check, levelWarning, fmt.Sprintf("%d things are left of crashed or interrupted work", left), "see savepoint gc --dry-run")
 	}
 	if len(d.findings) == before {
 		d.ok(check, "nothing is left over, and nobody else works on them")

@@ -189,6 +189,7 @@ func TestSetupSuffices(t *testing.T) {
 				}
 			}
 			s.oneLess(ctx, c, d)
+			s.unseeing(ctx, c)
 		})
 	}
 }
@@ -335,6 +336,22 @@ func (s setUp) oneLess(ctx context.Context, c *cluster, d *doctor) {
 		}
 		if missing, err := s.cluster.MissingPrivileges(ctx, d.version, d.use(ctx)); err != nil || len(missing) > 0 {
 			t.Errorf("after %s: missing %v, %v", f.Mend, missing, err)
+		}
+	}
+}
+
+// unseeing: what a token without Sys.Audit cannot ask is a warning that says how
+// to grant it, and no problem.
+func (s setUp) unseeing(ctx context.Context, c *cluster) {
+	if _, err := c.request(http.MethodPut, "/access/roles/SavepointLook", url.Values{"privs": {"Datastore.Audit"}}.Encode()); err != nil {
+		s.t.Fatal(err)
+	}
+	fs := s.look(ctx).findings
+	for _, check := range []string{"quorum", "clock", "packages", "schedules"} {
+		if !slices.ContainsFunc(fs, func(f finding) bool {
+			return f.Check == check && f.Level == levelWarning && strings.Contains(f.Detail, "not known") && strings.Contains(f.Mend, "pveum acl modify / ")
+		}) {
+			s.t.Errorf("%s is not among %+v", check, fs)
 		}
 	}
 }

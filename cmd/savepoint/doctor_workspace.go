@@ -27,7 +27,7 @@ func (d *doctor) workspaces(ctx context.Context) {
 		case err != nil:
 			d.failed(check, levelProblem, err)
 			d.mendLast("on " + n.Name + ", as root: sh setup.sh node, of savepoint doctor --setup > setup.sh")
-		case pool != "" && !slices.ContainsFunc(prefixes, func(p string) bool { return p == pool || strings.HasPrefix(pool, p+"/") }):
+		case pool != "" && !slices.ContainsFunc(prefixes, func(p string) bool { return p == pool || strings.HasPrefix(pool, p+"/") }) && !d.reaches(ctx, n.Name):
 			d.add(check, levelProblem, fmt.Sprintf("on %s our account is for %s, and storage %s is on %s there", n.Name, strings.Join(prefixes, ", "), w.Storage, pool),
 				fmt.Sprintf("on %s: zfs allow -u %s snapshot,rollback,destroy,mount,userprop %s, and name it in the forced command of its key", n.Name, w.User, pool))
 		default:
@@ -45,6 +45,26 @@ func (d *doctor) workspaces(ctx context.Context) {
 			d.volume(ctx, sb)
 		}
 	}
+}
+
+// reaches reports whether the node shows our account the volume of a template's
+// workspace: then it is where it has to be, whatever its dataset is called.
+func (d *doctor) reaches(ctx context.Context, node string) bool {
+	for _, site := range d.sites {
+		for _, t := range site.Templates {
+			if t.VM.Node != node {
+				continue
+			}
+			volume, err := d.s.cluster.WorkspaceVolume(ctx, t.VM, d.cfg.Workspace.Storage)
+			if err != nil || volume == "" {
+				continue
+			}
+			if _, err := d.s.workspaces.nodes.Locate(ctx, node, volume); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mendLast says what mends the last finding, where its error did not.

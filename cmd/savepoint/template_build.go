@@ -111,7 +111,9 @@ func templateStores(stores []proxmox.Storage, spec proxmox.TemplateSpec) (missin
 	}
 	shared = true
 	for _, id := range want {
-		i := slices.IndexFunc(stores, func(st proxmox.Storage) bool { return st.ID == id && st.Active && slices.Contains(st.Content, "images") })
+		i := slices.IndexFunc(stores, func(st proxmox.Storage) bool {
+			return st.ID == id && st.Active && slices.Contains(st.Content, "images")
+		})
 		if i < 0 {
 			missing = append(missing, id)
 			continue

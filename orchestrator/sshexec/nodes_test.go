@@ -265,7 +265,10 @@ func TestNodesUnknown(t *testing.T) {
 			io.WriteString(out, "half of an ans")
 			return -1
 		}, ""},
-		"the connection breaks before the answer": {func(context.Context, string, io.Reader, io.Writer, io.Writer) int { return -1 }, ""},
+		"the connection breaks before the answer": {func(_ context.Context, _ string, in io.Reader, _, _ io.Writer) int {
+			in.Read(make([]byte, 1))
+			return -1
+		}, ""},
 		"an answer without end": {func(ctx context.Context, _ string, in io.Reader, out, _ io.Writer) int {
 			for ctx.Err() == nil {
 				if _, err := out.Write(make([]byte, 1<<10)); err != nil {

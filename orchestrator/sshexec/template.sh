@@ -12,7 +12,8 @@
 #   clean      removes everything that tells this machine from its copies. The
 #              machine is to be shut down right after
 #
-# SAVEPOINT_ROOT moves all paths of clean, for tests.
+# SAVEPOINT_ROOT moves all paths of clean and blank, for tests; "blank BYTES"
+# prints which disks could become the workspace volume.
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
@@ -101,22 +102,22 @@ quiet() {
 		package_update: false
 		package_upgrade: false
 	END
-	for unit in apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service man-db.timer dpkg-db-backup.timer e2scrub_all.timer; do
-		systemctl mask --now "$unit" > /dev/null 2>&1 || :
-	done
+	systemctl mask --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service man-db.timer \
+		dpkg-db-backup.timer e2scrub_all.timer > /dev/null 2>&1 || : # those that are not there either
 }
 
 # blank prints the disks of that size that nothing is on.
 blank() {
-	for sys in /sys/block/*; do
+	for sys in "$R"/sys/block/*; do
 		name=${sys##*/}
 		case $name in
 		loop* | ram* | zram* | sr* | fd* | dm-* | md*) continue ;;
 		esac
 		read -r sectors < "$sys/size"
 		[ "$((sectors * 512))" = "$1" ] || continue
-		[ -z "$(find "$sys" -maxdepth 1 -name "$name*")" ] || continue
-		[ "$(blkid -p -o value -s TYPE -s PTTYPE "/dev/$name" || :)" = "" ] || continue
+		# With the slash: it is a link, and what counts are the partitions below.
+		[ -z "$(find "$sys/" -mindepth 1 -maxdepth 1 -name "$name*")" ] || continue
+		[ -z "$(blkid -p -o value -s TYPE -s PTTYPE "$R/dev/$name" || :)" ] || continue
 		echo "/dev/$name"
 	done
 }
@@ -229,5 +230,6 @@ case ${1:-} in
 provision) provision "${2:-}" ;;
 check) check "${2:-}" ;;
 clean) clean ;;
+blank) blank "$2" ;;
 *) fail "usage: provision [BYTES] | check [BYTES] | clean" ;;
 esac

@@ -149,6 +149,48 @@ func TestTemplateText(t *testing.T) {
 	}
 }
 
+// The disk for the workspace volume is the one of its size with nothing on it:
+// no partition, no file system, and not a disk of another kind.
+func TestTemplateBlankDisk(t *testing.T) {
+	root := t.TempDir()
+	const size = 16 << 20
+	disk := func(name string, bytes int64, content string, partitions ...string) {
+		t.Helper()
+		// As in a real one, what is below block is a link.
+		dir := filepath.Join(root, "sys/devices/pci", name)
+		for _, d := range append([]string{"queue"}, partitions...) {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plant(t, root, "dev/"+name)
+		raw := make([]byte, 1<<20)
+		copy(raw[1024:], content)
+		for _, err := range []error{
+			os.MkdirAll(filepath.Join(root, "sys/block"), 0o700), os.Symlink(dir, filepath.Join(root, "sys/block", name)),
+			os.WriteFile(filepath.Join(dir, "size"), fmt.Appendf(nil, "%d\n", bytes/512), 0o600),
+			os.WriteFile(filepath.Join(root, "dev", name), raw, 0o600),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ext4 := strings.Repeat("\x00", 56) + "\x53\xef\x01\x00" + strings.Repeat("\x00", 16) + "\x01" // the magic, revision 1
+	disk("sda", size, "", "sda1")
+	disk("sdb", 2*size, "")
+	disk("sdd", size, ext4)
+	disk("loop0", size, "")
+	disk("sr0", size, "")
+	if out, err := runStep(t, root, "blank", fmt.Sprint(size)); err != nil || out != "" {
+		t.Errorf("%q, %v", out, err)
+	}
+	disk("sdc", size, "")
+	if out, err := runStep(t, root, "blank", fmt.Sprint(size)); err != nil || out != "/dev/sdc\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // check says something of each thing, and never both that it is there and not.
 func TestTemplateCheck(t *testing.T) {
 	out, err := runStep(t, "", "check", fmt.Sprint(1<<30))
@@ -169,4 +211,3 @@ func TestTemplateCheck(t *testing.T) {
 		t.Errorf("checked: %q", names)
 	}
 }
-

@@ -68,7 +68,7 @@ func (p Preparer) Run(ctx context.Context, vm orchestrator.VMRef) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (it had %s: see sandbox.boot_timeout)", err, p.Boot)
 	}
 	if err := p.step(ctx, sb, stepProvision, p.Say); err != nil {
 		return err

@@ -89,6 +89,7 @@ func (w *world) create() {
 
 func (w *world) state() string  { return filepath.Join(w.dir, "state") }
 func (w *world) labDir() string { return filepath.Join(w.state(), "lab") }
+
 // kind is what the lab's disks are, as lab up calls it.
 func (w *world) kind() string {
 	if w.zfs {

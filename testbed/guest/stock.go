@@ -187,4 +187,3 @@ func composeStock(r io.Reader, w io.Writer, release, uuid string, wanted []strin
 	}
 	return modules, tw.Close()
 }
-

@@ -89,7 +89,8 @@ func (v *tour) overview() {
 	_, err := v.client.NodeRef("pve1").VirtualMachine(v.ctx, 999)
 	v.need(proxmox.IsNotFound(err), "vm that is not there", err)
 
-	storage := got(v.client.NodeRef("pve1").Storage(v.ctx, "local"))(v)
+	storage := v.client.NodeRef("pve1").StorageRef("local")
+	v.must(storage.Ping(v.ctx))
 	file := filepath.Join(v.t.TempDir(), "medium.iso")
 	v.must(os.WriteFile(file, []byte("no medium"), 0o600))
 	v.done(storage.Upload("iso", file))
