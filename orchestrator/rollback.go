@@ -289,10 +289,10 @@ func (t *tx) lookReverted(ctx context.Context, p PointView) (bool, error) {
 			return end == taskDone, err
 		}
 	}
-	if p.Boundary == BoundaryWorkspace {
-		return false, nil
-	}
 	snap, found, err := t.find(ctx, p)
+	if p.Boundary == BoundaryWorkspace {
+		return false, err // it has no tasks; a node that is away is not told again and again
+	}
 	if err != nil || !found {
 		return false, err
 	}

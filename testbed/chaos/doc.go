@@ -13,7 +13,7 @@
 //	guest       SIGKILL of the guest's QEMU
 //	api         SIGKILL of the lab, which is API server and jump host; then a new one
 //	node        both at once, as a node that loses power
-//	ssh         the path through the jump host is cut, or carries nothing for a while
+//	ssh         the paths through the jump host and to the node are cut, or carry nothing for a while
 //	foreign     on ZFS: somebody else takes a snapshot, of the VM or of its workspace volume
 //	full        on ZFS: the pool has less room than a snapshot needs, for a while
 //

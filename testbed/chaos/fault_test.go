@@ -97,13 +97,16 @@ func (w *world) inject(s schedule, d *driver) (hit bool, err error) {
 			return err
 		})
 	case faultSSH:
-		if s.stall {
-			w.jump.stall()
-		} else {
-			w.jump.cut()
+		for _, way := range []*relay{w.jump, w.node} {
+			if s.stall {
+				way.stall()
+			} else {
+				way.cut()
+			}
 		}
 		w.pause(s.outage)
 		w.jump.mend()
+		w.node.mend()
 		return true, nil
 	case faultForeign:
 		return w.takeForeign(s.stall, d.over)

@@ -36,6 +36,7 @@ type world struct {
 	zfs   bool // the lab's disks are on ZFS
 	api   *relay
 	jump  *relay
+	node  *relay // the node's sshd
 
 	sandbox orchestrator.Sandbox
 	agent   user
@@ -71,6 +72,7 @@ func newWorld(ctx context.Context, t *testing.T, bin string, zfs bool) *world {
 	w.labUp()
 	st := w.status()
 	w.api, w.jump = newRelay(t, apiAddr(st)), newRelay(t, st.JumpAddress)
+	w.node = newRelay(t, st.Nodes[0].SSH)
 	w.configure(st)
 	w.settleIn()
 	w.must("template", "build")
@@ -118,7 +120,11 @@ func (w *world) configure(st lab.Status) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for from, to := range map[string]string{apiAddr(st): w.api.addr(), st.JumpAddress: w.jump.addr()} {
+	ways := map[string]string{apiAddr(st): w.api.addr(), st.JumpAddress: w.jump.addr()}
+	if w.zfs {
+		ways[st.Nodes[0].SSH] = w.node.addr()
+	}
+	for from, to := range ways {
 		if !bytes.Contains(text, []byte(from)) {
 			w.t.Fatalf("%s does not name %s", st.Config, from)
 		}
@@ -140,6 +146,7 @@ func (w *world) labUp() {
 		st := w.status()
 		w.api.aim(apiAddr(st))
 		w.jump.aim(st.JumpAddress)
+		w.node.aim(st.Nodes[0].SSH)
 	}
 }
 

@@ -92,9 +92,18 @@ func (guestOf) Prepare(context.Context, orchestrator.Sandbox, []string) error { 
 func (l *lab) provisioner() *provision.Provisioner {
 	return provision.New(provision.Config{
 		Registry: holdOf{l}, Hypervisor: l.p, Snapshots: l.p.Driver(orchestrator.BoundaryMachine), Guest: guestOf{l.p},
+		Workspaces:  volumesOf{l.p.Driver(orchestrator.BoundaryWorkspace)},
 		BootTimeout: 5 * time.Minute, Now: l.p.Now,
 	})
 }
+
+// volumesOf are the workspace volumes of sandboxes that are there already.
+type volumesOf struct{ orchestrator.Snapshotter }
+
+func (volumesOf) Find(_ context.Context, sb orchestrator.Sandbox) (string, error) {
+	return sb.Workspace, nil
+}
+func (volumesOf) Claim(context.Context, orchestrator.Sandbox) error { return nil }
 
 // reset is the operator's order.
 func (l *lab) reset(ctx context.Context) error {
