@@ -116,12 +116,7 @@ func (p *Provisioner) boot(ctx context.Context, sb *orchestrator.Sandbox) error 
 	if err != nil {
 		return explain(bctx, err)
 	}
-	err = p.step("prepare", sb.Address.String(), func() error {
-		if _, err := p.c.Guest.Inspect(bctx, *sb); err != nil {
-			return err
-		}
-		return p.c.Guest.Prepare(bctx, *sb, p.c.SSHKeys)
-	})
+	err = p.step("prepare", sb.Address.String(), func() error { return p.c.Guest.Prepare(bctx, *sb, p.c.SSHKeys) })
 	return explain(bctx, err)
 }
 

@@ -37,8 +37,8 @@ type Identity interface {
 // Guest is our hold of a guest, and what prepares a fresh one for it.
 type Guest interface {
 	orchestrator.Guest
-	// Prepare makes the agent user, the workspace and what Executor needs in
-	// the guest. It may be repeated.
+	// Prepare waits until the guest answers or ctx ends, and makes the agent
+	// user, the workspace and what Executor needs in it. It may be repeated.
 	Prepare(ctx context.Context, sb orchestrator.Sandbox, agentKeys []string) error
 	Disconnect(sb orchestrator.SandboxID)
 }

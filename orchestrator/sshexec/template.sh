@@ -148,6 +148,8 @@ provision() {
 	steady
 	quiet
 	[ -z "${1:-}" ] || workspace "$1"
+	# Its port was found before there was a rule for it.
+	udevadm trigger --subsystem-match=virtio-ports > /dev/null 2>&1 && udevadm settle --timeout=30 || :
 	systemctl start qemu-guest-agent || fail "the guest agent does not start: $(systemctl status qemu-guest-agent 2>&1 | tail -n 3 | tr '\n' ' ')"
 	sync
 }
