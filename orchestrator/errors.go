@@ -21,6 +21,9 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrDenied: credentials, privilege, ownership or policy forbid it.
 	ErrDenied = errors.New("denied")
+	// ErrUnmounted: the guest answers, and its workspace volume is not mounted. It
+	// wraps ErrUnavailable.
+	ErrUnmounted = fmt.Errorf("its workspace volume is not mounted: %w", ErrUnavailable)
 )
 
 // NotLatestError says that a snapshot cannot be restored while newer ones exist.

@@ -241,12 +241,13 @@ func (t *tx) revert(ctx context.Context, p PointView, look bool, again string) (
 		d := attemptData{Number: t.view.Attempts + 1, Cause: again, Loose: t.forsake()}
 		t.blind = t.append(ctx, entry{event: evAttempt, data: d}) != nil
 	}
-	if p.Boundary == BoundaryWorkspace {
+	t.undone = t.markUndone(ctx, p)
+	if p.Boundary == BoundaryWorkspace && !t.undone {
 		if err := t.reviveGuest(ctx); err != nil {
 			return false, err
 		}
+		t.undone = t.markUndone(ctx, p)
 	}
-	t.undone = t.markUndone(ctx, p)
 	t.e.c.Executor.Disconnect(t.view.Sandbox.ID)
 	if err := t.driver(p).Rollback(ctx, t.request(ctx, taskRollback, p)); err != nil {
 		t.doubt = !permanent(err) && class(err) == ErrUnknownOutcome
@@ -269,7 +270,7 @@ func (t *tx) markUndone(ctx context.Context, p PointView) bool {
 	want := string(p.Snapshot) + undone
 	for pause := newPause(); ; {
 		facts, err := t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
-		if err == nil || p.Boundary == BoundaryDisk || t.e.c.Wait(ctx, pause.next()) != nil {
+		if err == nil || errors.Is(err, ErrUnmounted) || p.Boundary == BoundaryDisk || t.e.c.Wait(ctx, pause.next()) != nil {
 			return err == nil && facts.Generation == want
 		}
 	}
@@ -327,26 +328,33 @@ func (t *tx) earlier(id UPID) bool {
 	return false
 }
 
-// reviveGuest restarts a guest that does not answer: restoring the workspace
-// of a running guest needs its help. Only the workspace is writable for what
-// ran, so a restart brings the rest back as it was.
+// reviveGuest restarts a guest that is off or does not answer: restoring the
+// workspace of a running guest needs its help. Only the workspace is writable for
+// what ran, so a restart brings the rest back as it was. A guest that answers in
+// any way is left alone: its volume may be unmounted, or full.
 func (t *tx) reviveGuest(ctx context.Context) error {
-	if t.view.Attempts < 2 {
-		return nil
-	}
 	sb := t.view.Sandbox
-	ictx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 30*time.Second))
-	_, err := t.askFacts(ictx)
-	cancel()
-	if err == nil || errors.Is(err, ErrDenied) {
-		return err
+	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", sb.VM, err)
+	}
+	if st.Running {
+		ictx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 30*time.Second))
+		_, err := t.askFacts(ictx)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, ErrUnmounted):
+			return nil
+		case errors.Is(err, ErrDenied):
+			return err
+		}
 	}
 	if err := t.restart(ctx); err != nil {
 		return err
 	}
-	ictx, cancel = context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
+	ictx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
 	defer cancel()
-	if _, err := t.askFacts(ictx); err != nil {
+	if _, err := t.askFacts(ictx); err != nil && !errors.Is(err, ErrUnmounted) {
 		return fmt.Errorf("wait for the restarted guest of %s: %w", sb.Name, err)
 	}
 	return nil

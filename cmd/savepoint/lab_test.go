@@ -24,6 +24,7 @@ import (
 //
 //	kill-lab       end the lab's process with SIGKILL, as a crash does
 //	nothing-left   no process of the lab may live, no socket exist
+//	leak NODE SUBNET, seal NODE SUBNET    open a zone on a node, and close it
 func TestLab(t *testing.T) {
 	if os.Getenv("SAVEPOINT_LAB") != "1" {
 		t.Skip("starts real guests under QEMU: set SAVEPOINT_LAB=1")
@@ -60,6 +61,8 @@ func TestLab(t *testing.T) {
 			"crash":        crash,
 			"kill-lab":     killLab,
 			"nothing-left": nothingLeft,
+			"leak":         leak,
+			"seal":         seal,
 		},
 	})
 }

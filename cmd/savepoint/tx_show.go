@@ -88,6 +88,9 @@ func whole(f *facts, t orchestrator.Transaction, state string) {
 		at = ", " + sb.Address.String()
 	}
 	f.addf("sandbox", "%s (%s%s, id %s)", sb.Name, sb.VM, at, sb.ID)
+	if sb.Tenant != "" {
+		f.exact("tenant", joined(sb.Tenant, ", network ", sb.VNet))
+	}
 	f.add("asked by", t.By)
 	f.add("instance", t.Owner)
 	f.exact("key", t.Key)

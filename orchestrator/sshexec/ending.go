@@ -60,6 +60,8 @@ func refused(payload []byte) error {
 		r.class = orchestrator.ErrNotFound
 	case "denied":
 		r.class = orchestrator.ErrDenied
+	case "unmounted":
+		r.class = orchestrator.ErrUnmounted
 	case "busy":
 		r.class = orchestrator.ErrBusy
 	case "unknown":

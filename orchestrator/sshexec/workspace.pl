@@ -11,11 +11,11 @@ sub places {
     $dev = $number if $point eq $volume;
     $at{$point} = $number; # the last one hides those below
   }
-  defined $dev or die "the workspace volume is not mounted; restart the sandbox, or roll it back";
+  defined $dev or die "unmounted\0the workspace volume is not mounted; restart the sandbox, or roll it back";
   delete $at{$volume};
   my @places = grep { $at{$_} eq $dev } keys %at;
   for my $need ((account('agent'))[2] // '/home/agent', '/workspace', '/tmp', '/var/tmp', '/dev/shm') {
-    defined $at{$need} && $at{$need} eq $dev or die "the workspace volume is not mounted at $need; restart the sandbox, or roll it back";
+    defined $at{$need} && $at{$need} eq $dev or die "unmounted\0the workspace volume is not mounted at $need; restart the sandbox, or roll it back";
   }
   @places;
 }
@@ -27,7 +27,7 @@ sub places {
 # devices are not files in this sense: their permissions count. Those through
 # which the system itself does what it is asked to, or notes it, are hidden.
 sub confine {
-  my @rw = eval { places() } or die "unavailable\0" . cause($@);
+  my @rw = places();
   my ($none, $root) = ("none\0", "/\0");
   call('unshare', 0x20000) == 0 or die "unavailable\0unshare mounts: $!";
   call('mount', $none, $root, 0, 0x84000, 0) == 0 or die "unavailable\0keep mounts apart: $!"; # slave, recursive

@@ -218,7 +218,7 @@ func markerOnVolume(t *testing.T, r *real) {
 	ok(t, "unmount again", r.Unmount(ctx, r.sb))
 	_, err = r.Inspect(ctx, r.sb)
 	wantClass(t, err, orchestrator.ErrUnavailable)
-	if !strings.Contains(err.Error(), "the workspace volume is not mounted") {
+	if !errors.Is(err, orchestrator.ErrUnmounted) || !strings.Contains(err.Error(), "the workspace volume is not mounted") {
 		t.Error(err)
 	}
 	_, err = r.Mark(ctx, r.sb, "lost")
