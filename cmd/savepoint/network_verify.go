@@ -25,7 +25,7 @@ func newNetworkVerify(a *app) *cobra.Command {
 		Long: "Measures from inside the sandboxes and from the nodes' routing tables: what must be\n" +
 			"reachable is, and the other tenants, this machine, the API, the nodes, the metadata\n" +
 			"address and the outside are not, over TCP, UDP, ICMP and IPv6; forged addresses are\n" +
-			"contained. Every line is stored with its sandboxes.\n\n" +
+			"contained. Every line is stored with its sandboxes; those that are off are started.\n\n" +
 			"What cannot be measured is not sealed. Further places that no sandbox may reach are\n" +
 			"in network.places of the configuration; one of role outside has to be there.\n" +
 			"Exit code 0: every line is as expected. 7: one is not, or isolation is not provided.",
@@ -55,6 +55,9 @@ func (a *app) verifyNetworks(ctx context.Context, sandbox string) error {
 	}
 	p := newProgress(a.err, s.secrets)
 	defer p.stop()
+	if err := s.wakeTenants(ctx, p); err != nil {
+		return err
+	}
 	res, err := s.verify(ctx, p, sandbox)
 	p.stop()
 	var none *proof.UnprovidedError
@@ -91,6 +94,26 @@ func (s *session) verify(ctx context.Context, p *progress, sandbox string) (proo
 		return proof.Result{}, &proof.UnprovidedError{Reason: fmt.Sprintf("sandbox %s has no tenant", sb.Name), Mend: "make it anew with --tenant"}
 	}
 	return pr.Measure(ctx, sb)
+}
+
+// wakeTenants starts the sandboxes of tenants that are off, as their next command
+// would: who is off cannot measure, nor be seen to be alive. One that does not
+// start takes no part, and the table says so.
+func (s *session) wakeTenants(ctx context.Context, p *progress) error {
+	all, err := s.journal.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sb := range all {
+		if sb.Tenant == "" || sb.State != orchestrator.SandboxReady {
+			continue
+		}
+		p.say("waking sandbox %s", sb.Name)
+		if err := s.prov.Wake(ctx, sb); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printLastProof works beside the process that holds the journal.

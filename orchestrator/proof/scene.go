@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -221,25 +222,30 @@ func parties(checks []network.Check) []string {
 // result judges what was measured.
 func (w *world) result(checks []network.Check, m measured) Result {
 	var obs []network.Observation
-	notes := slices.Clone(w.notes)
+	notes, missed := slices.Clone(w.notes), map[string]int{}
 	for _, c := range checks {
 		s := m.seen[key(c)]
 		if s.reach != "" {
 			obs = append(obs, network.Observation{From: c.From, To: c.To, Protocol: c.Protocol, Observed: s.reach})
-		} else if why := cmp.Or(s.why, m.why(c)); why != "" {
-			if text := fmt.Sprintf("%s to %s over %s was not measured: %s", c.From, c.To, c.Protocol, why); !slices.Contains(notes, text) {
+		} else if name := m.absent(c); name != "" {
+			missed[name]++
+		} else if s.why != "" {
+			if text := fmt.Sprintf("%s to %s over %s was not measured: %s", c.From, c.To, c.Protocol, s.why); !slices.Contains(notes, text) {
 				notes = append(notes, text)
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(missed)) {
+		notes = append(notes, fmt.Sprintf("sandbox %s took no part, so %d lines were not measured: %v", name, missed[name], m.failed[name]))
+	}
 	return Result{Report: network.Judge(checks, obs), Notes: notes}
 }
 
-// why is the trouble of a guest that a check needs.
-func (m measured) why(c network.Check) string {
+// absent is the guest that a check needs and that did not measure, "" when all did.
+func (m measured) absent(c network.Check) string {
 	for _, n := range []string{c.Source, c.Target} {
-		if err := m.failed[n]; err != nil {
-			return err.Error()
+		if m.failed[n] != nil {
+			return n
 		}
 	}
 	return ""
