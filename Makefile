@@ -26,7 +26,7 @@ FUZZTIME ?= 30s
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## bin/savepoint
@@ -66,6 +66,10 @@ chaos: setup-test ## SAVEPOINT_CHAOS_ROUNDS (60) transactions with a kill in the
 .PHONY: explore
 explore: ## every crash schedule and every disguise instead of a selection; takes minutes
 	@$(STEP) "explore" env SAVEPOINT_DEEP=1 $(GO) test -count=1 -timeout $(LAB_TIMEOUT) -v -run 'Crash|Disguised' ./orchestrator ./testbed/sim ./policy
+
+.PHONY: stock-test
+stock-test: setup-test ## a stock Debian cloud image becomes a template, on real guests; ten minutes without KVM
+	@$(STEP) "stock image" env SAVEPOINT_LAB=1 SAVEPOINT_DEEP=1 $(GO) test -count=1 -timeout $(LAB_TIMEOUT) -v -run TestLabStockImage ./orchestrator/template
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
