@@ -125,10 +125,7 @@ func TestNodesThatLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(true)
 		w.behind["pve2"] = true
-		go func() {
-			time.Sleep(time.Minute)
-			w.behind["pve2"] = false
-		}()
+		w.follows = time.Now().Add(time.Minute)
 		w.apply(t, two())
 		w.settled(t, two())
 
@@ -167,10 +164,7 @@ func TestNodesThatLag(t *testing.T) {
 			t.Errorf("it is still off: %+v", r)
 		}
 		w.offline["pve2"], w.behind["pve2"] = false, true
-		go func() {
-			time.Sleep(time.Second)
-			w.behind["pve2"] = false
-		}()
+		w.follows = time.Now().Add(time.Second)
 		if r := w.apply(t, two()); !r.Applied || len(r.Changes) != 0 {
 			t.Errorf("it is back and was not told: %+v", r)
 		}

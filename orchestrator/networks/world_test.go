@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"savepoint/network"
 	"savepoint/orchestrator"
@@ -26,6 +27,7 @@ type world struct {
 	lock             string // the token of whoever has it
 	tokens           int
 	behind           map[string]bool // nodes that do not follow
+	follows          time.Time       // when they do after all; zero: never
 	failed           map[string]string
 	offline          map[string]bool
 	attached         []network.Attachment
@@ -162,7 +164,7 @@ func (w *world) observed() (o network.Observed) {
 		node := network.Node{Name: n, Online: !w.offline[n], Zones: map[string]string{}}
 		for id := range w.running[network.KindZone] {
 			node.Zones[id] = network.Available
-			if w.behind[n] {
+			if w.behind[n] && (w.follows.IsZero() || time.Now().Before(w.follows)) {
 				node.Zones[id] = "pending"
 			}
 		}
