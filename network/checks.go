@@ -356,7 +356,7 @@ func routed(v VNet, addr netip.Addr) bool {
 // routes adds what the nodes' tables must have and must not have: a route to
 // the guest in its own zone, on every other node of it, and in no other zone.
 func (b *checker) routes(g Guest) {
-	zone, _, _ := b.network(g)
+	zone, vnet, _ := b.network(g)
 	if zone.Type != EVPN {
 		return
 	}
@@ -376,6 +376,9 @@ func (b *checker) routes(g Guest) {
 				c.Expected = Reachable
 			}
 			for _, addr := range g.Addresses {
+				if own && !routed(vnet, addr) {
+					continue // without a gateway nobody learns the address, only where the MAC is
+				}
 				c.To, c.Address = "guest "+g.Name+" "+addr.String(), addr
 				b.add(c)
 			}

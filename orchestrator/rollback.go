@@ -256,8 +256,8 @@ func (t *tx) revert(ctx context.Context, p PointView, look bool, again string) (
 	return true, nil
 }
 
-// undone is what a guest is marked with before it is restored.
-const undone = "-undo"
+// Undone ends the generation that a guest is marked with before it is restored.
+const Undone = "-undo"
 
 // markUndone marks the guest, if it answers, with a generation that only a
 // restore takes away: a rollback that is reported as done and did nothing is
@@ -267,7 +267,7 @@ const undone = "-undo"
 func (t *tx) markUndone(ctx context.Context, p PointView) bool {
 	ctx, cancel := context.WithTimeout(ctx, min(t.e.c.Deadlines.Boot, 10*time.Second))
 	defer cancel()
-	want := string(p.Snapshot) + undone
+	want := string(p.Snapshot) + Undone
 	for pause := newPause(); ; {
 		facts, err := t.e.c.Guest.Mark(ctx, t.view.Sandbox, want)
 		if err == nil || errors.Is(err, ErrUnmounted) || p.Boundary == BoundaryDisk || t.e.c.Wait(ctx, pause.next()) != nil {
@@ -331,7 +331,8 @@ func (t *tx) earlier(id UPID) bool {
 // reviveGuest restarts a guest that is off or does not answer: restoring the
 // workspace of a running guest needs its help. Only the workspace is writable for
 // what ran, so a restart brings the rest back as it was. A guest that answers in
-// any way is left alone: its volume may be unmounted, or full.
+// any way is left alone: its volume may be unmounted, or full. One that runs is
+// restarted once only.
 func (t *tx) reviveGuest(ctx context.Context) error {
 	sb := t.view.Sandbox
 	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
@@ -347,6 +348,8 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrDenied):
 			return err
+		case t.view.restarts > 0: // that was not it: the way to the guest may be down
+			return fmt.Errorf("the guest of %s does not answer: %w", sb.Name, err)
 		}
 	}
 	if err := t.restart(ctx); err != nil {

@@ -11,6 +11,21 @@ import (
 // holds what the agent can write.
 const WorkspaceSlot = "scsi1"
 
+// StoragePool is the dataset that a zfspool storage keeps its volumes in, as the
+// cluster is configured.
+func (c *Cluster) StoragePool(ctx context.Context, storage string) (string, error) {
+	all, err := c.storageSettings(ctx)
+	if err != nil {
+		return "", err
+	}
+	if pool := all[storage].pool; pool != "" {
+		return pool, nil
+	}
+	what := "storage " + storage + " is not one of type zfspool that our token may see"
+	return "", &failure{op: "find the pool of", subject: "storage " + storage, cause: what, mend: "set workspace.storage to one, or give the token Datastore.Audit on it",
+		class: &orchestrator.UnsupportedError{What: what, Mend: "set workspace.storage to one, or give the token Datastore.Audit on it"}}
+}
+
 // WorkspaceVolume names the volume of a VM's workspace as its storage knows it:
 // "vm-9001-disk-1". It is "" when the VM has no disk in that slot, or has one on
 // another storage than the given one.

@@ -112,6 +112,7 @@ func setupScript(cfg configs.Config) (string, error) {
 	s.line("#   sh setup.sh node       as root on every node that sandboxes may be on")
 	s.line("#   sh setup.sh jump       as root on the jump host")
 	s.line("set -eu")
+	s.line("umask 022")
 	s.line("")
 	s.line("cluster() {")
 	s.cluster()
@@ -143,7 +144,7 @@ func setupScript(cfg configs.Config) (string, error) {
 func (s *setup) cluster() {
 	pool := s.cfg.Cluster.Pool
 	user, name, _ := strings.Cut(s.token, "!")
-	s.line("	# The pool holds every sandbox. The token reaches no other VM.")
+	s.line("	# The pool holds every sandbox. On VMs outside of it the token has no rights.")
 	s.line(`	pveum pool list --output-format json | grep -q '"poolid":"%s"' || pveum pool add %s`, pool, pool)
 	s.line(`	pveum user list --output-format json | grep -q '"userid":"%s"' || pveum user add %s`, user, user)
 	s.line("	# The token has its own privileges, and no more than its user. Its secret is")
@@ -162,7 +163,7 @@ var parts = []struct{ only, title string }{
 	{"", "What every sandbox needs, and nothing else."},
 	{proxmox.ForNetworks, "For savepoint network apply."},
 	{proxmox.ForTemplates, "For savepoint template build. Leave it out if you make the template."},
-	{proxmox.ForGC, "For savepoint gc to delete orphan volumes of saved memory. Without it they are listed."},
+	{proxmox.ForGC, "For savepoint gc to delete orphan volumes of saved memory. Without it they are listed.\n\t# With it the token may delete any volume of these storages, those of other VMs too:\n\t# leave it out where the storages are not savepoint's alone."},
 	{proxmox.ForDoctor, "For savepoint doctor to see quorum, clocks, packages and backup jobs, and for\n\t# placing sandboxes by free memory. Without it these are not known."},
 }
 
@@ -377,7 +378,8 @@ func (s *setup) opens() {
 	}
 }
 
-// subnets are where sandboxes have their addresses.
+// subnets are where sandboxes have their addresses, and the VM that a template is
+// prepared in.
 func (s *setup) subnets() []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range s.cfg.Network.Tenants {
@@ -387,8 +389,16 @@ func (s *setup) subnets() []netip.Prefix {
 			}
 		}
 	}
-	if len(out) == 0 && s.cfg.Sandbox.Subnet.IsValid() {
-		out = append(out, s.cfg.Sandbox.Subnet)
+	build := s.cfg.Template.Address
+	switch sandbox := s.cfg.Sandbox.Subnet; {
+	case !sandbox.IsValid():
+	case len(out) == 0:
+		out = append(out, sandbox)
+	case !build.IsValid(): // where a template is prepared
+		build = lastHost(sandbox)
+	}
+	if build.IsValid() && !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(build.Addr()) }) {
+		out = append(out, netip.PrefixFrom(build.Addr(), build.Addr().BitLen()))
 	}
 	return out
 }

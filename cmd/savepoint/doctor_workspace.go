@@ -55,11 +55,7 @@ func (d *doctor) reaches(ctx context.Context, node string) bool {
 			if t.VM.Node != node {
 				continue
 			}
-			volume, err := d.s.cluster.WorkspaceVolume(ctx, t.VM, d.cfg.Workspace.Storage)
-			if err != nil || volume == "" {
-				continue
-			}
-			if _, err := d.s.workspaces.nodes.Locate(ctx, node, volume); err == nil {
+			if dataset, err := d.s.workspaces.locate(ctx, t.VM); err == nil && dataset != "" {
 				return true
 			}
 		}

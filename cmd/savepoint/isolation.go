@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"slices"
 
+	"savepoint/configs"
 	"savepoint/network"
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/provision"
@@ -19,7 +21,15 @@ var (
 
 // Pools implements provision.Networks.
 func (i isolation) Pools(ctx context.Context, tenant string) ([]network.Pool, error) {
-	return i.s.pools(ctx, tenant)
+	pools, err := i.s.pools(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	// Found here, and not when the VM is made and cannot be proved.
+	if !slices.ContainsFunc(i.s.cfg.Network.Places, func(p configs.Place) bool { return p.Role == string(network.RoleOutside) }) {
+		return nil, usagef("create a sandbox of tenant %s: network.places has none of role outside, and what is not tried is not sealed; write an address that no sandbox may reach", tenant)
+	}
+	return pools, nil
 }
 
 // Prove implements orchestrator.Prover.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"savepoint/configs"
 	"savepoint/network"
@@ -28,7 +29,7 @@ func (s *session) proof(ctx context.Context, p *progress) (*proof.Proof, func(),
 	}
 	r := &router{s: s}
 	return proof.New(proof.Config{
-		Wanted: w, Prober: s.ssh, Router: r, Surroundings: surroundings{s}, Records: s.journal,
+		Answer: 20 * time.Second, Wanted: w, Prober: s.ssh, Router: r, Surroundings: surroundings{s}, Records: s.journal,
 		Observe: func(text string) { p.say("%s", text) },
 	}), r.close, nil
 }
@@ -131,7 +132,7 @@ func (x surroundings) Places(ctx context.Context) ([]network.Place, []string, er
 var ports = map[network.Role][2][]uint16{
 	network.RoleOrchestrator: {{22}, {53}},
 	network.RoleAPI:          {{8006}, {53}},
-	network.RoleNode:         {{22, 8006}, {111}},
+	network.RoleNode:         {{22, 8006}, {33434}}, // where nothing listens the kernel answers
 	network.RoleMetadata:     {{80}, {53}},
 	network.RoleOutside:      {{80, 443}, {53}},
 }

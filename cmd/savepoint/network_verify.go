@@ -25,7 +25,8 @@ func newNetworkVerify(a *app) *cobra.Command {
 		Long: "Measures from inside the sandboxes and from the nodes' routing tables: what must be\n" +
 			"reachable is, and the other tenants, this machine, the API, the nodes, the metadata\n" +
 			"address and the outside are not, over TCP, UDP, ICMP and IPv6; forged addresses are\n" +
-			"contained. Every line is stored with its sandboxes; those that are off are started.\n\n" +
+			"contained. Every line is stored with its sandboxes; those that are off are started,\n" +
+			"and those that are found open are withheld until savepoint sandbox release.\n\n" +
 			"What cannot be measured is not sealed. Further places that no sandbox may reach are\n" +
 			"in network.places of the configuration; one of role outside has to be there.\n" +
 			"Exit code 0: every line is as expected. 7: one is not, or isolation is not provided.",
@@ -73,7 +74,30 @@ func (a *app) verifyNetworks(ctx context.Context, sandbox string) error {
 	case err != nil:
 		return err
 	}
+	if err := s.withhold(ctx, res); err != nil {
+		return err
+	}
 	return a.printProof(res)
+}
+
+// withhold quarantines the sandboxes that were found open: a failed proof means
+// that a sandbox is not handed out, also one that was before.
+func (s *session) withhold(ctx context.Context, res proof.Result) error {
+	for name, lines := range res.Open() {
+		sb, err := s.prov.Lookup(ctx, name)
+		if errors.Is(err, orchestrator.ErrNotFound) || err == nil && sb.State != orchestrator.SandboxReady {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		open := &orchestrator.UnsealedError{Sandbox: name, Failed: lines}
+		if err := s.prov.Withhold(ctx, sb, open.Error()); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.app.err, "savepoint: sandbox %s is withheld; close its zone and run savepoint sandbox release %s\n", name, name)
+	}
+	return nil
 }
 
 // verify measures all sandboxes, or one.
@@ -109,7 +133,7 @@ func (s *session) wakeTenants(ctx context.Context, p *progress) error {
 			continue
 		}
 		p.say("waking sandbox %s", sb.Name)
-		if err := s.prov.Wake(ctx, sb); err != nil && ctx.Err() != nil {
+		if err := s.prov.Start(ctx, sb); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}

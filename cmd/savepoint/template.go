@@ -60,7 +60,7 @@ func newTemplateList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the templates on the cluster", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := a.open(c.Context())
+			s, err := a.openUnsettled(c.Context())
 			if err != nil {
 				return err
 			}

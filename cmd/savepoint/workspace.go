@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/sshexec"
@@ -22,11 +24,27 @@ type workspaces struct {
 
 // Find implements provision.Workspaces.
 func (w *workspaces) Find(ctx context.Context, sb orchestrator.Sandbox) (string, error) {
-	volume, err := w.cluster.WorkspaceVolume(ctx, sb.VM, w.storage)
+	return w.locate(ctx, sb.VM)
+}
+
+// locate names the dataset of a VM's workspace volume on its node. Volumes of
+// several storages may have one name, so it has to be below the dataset that the
+// cluster says of the storage: another one may be the guest's root disk.
+func (w *workspaces) locate(ctx context.Context, vm orchestrator.VMRef) (string, error) {
+	volume, err := w.cluster.WorkspaceVolume(ctx, vm, w.storage)
 	if err != nil || volume == "" {
 		return "", err
 	}
-	return w.nodes.Locate(ctx, sb.VM.Node, volume)
+	pool, err := w.cluster.StoragePool(ctx, w.storage)
+	if err != nil {
+		return "", err
+	}
+	dataset, err := w.nodes.Locate(ctx, vm.Node, volume)
+	if err == nil && !strings.HasPrefix(dataset, pool+"/") {
+		err = fmt.Errorf("find the workspace of %s: %w: the node shows %s, and storage %s is on %s; name that in the forced command of its key (see savepoint doctor --setup)",
+			vm, orchestrator.ErrDenied, dataset, w.storage, pool)
+	}
+	return dataset, err
 }
 
 // openWorkspaces prepares the way to the nodes, where workspaces are configured.

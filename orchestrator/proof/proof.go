@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"savepoint/network"
@@ -100,6 +101,24 @@ type Result struct {
 	network.Report
 	// Notes say what took no part, and why something was not measured.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Open says which sandboxes reach, or are reached by, what they must not be, with
+// the lines that show it.
+func (r Result) Open() map[string][]string {
+	out := map[string][]string{}
+	for _, c := range r.Failed() {
+		if c.Observed != network.Reachable {
+			continue
+		}
+		for _, end := range []string{c.From, c.To} {
+			if rest, ok := strings.CutPrefix(end, "guest "); ok {
+				name, _, _ := strings.Cut(rest, " ")
+				out[name] = append(out[name], Line(c))
+			}
+		}
+	}
+	return out
 }
 
 // UnprovidedError says that there is nothing whose isolation could be proved. A

@@ -120,3 +120,23 @@ func TestWorkspace(t *testing.T) {
 		t.Errorf("without a volume: %+v, %v", sb, err)
 	}
 }
+
+// TestWakeProves: a sandbox that was off is proved before it is handed out, one
+// that is open is withheld, and one that runs is not measured again (F108).
+func TestWakeProves(t *testing.T) {
+	w, sb := made(t)
+	sb.Tenant = "alpha"
+	w.sandboxes[sb.ID] = sb
+	p := w.provisioner()
+	if err := p.Wake(t.Context(), sb); err != nil || w.count("prove") != 0 {
+		t.Errorf("a running one: %v, %d proofs", err, w.count("prove"))
+	}
+	w.vms[sb.VM.ID].running = false
+	if err := p.Wake(t.Context(), sb); err != nil || w.count("prove") != 1 {
+		t.Errorf("one that was off: %v, %d proofs", err, w.count("prove"))
+	}
+	w.vms[sb.VM.ID].running, w.leaks = false, true
+	if err := p.Wake(t.Context(), sb); !errors.Is(err, orchestrator.ErrDenied) || w.sandboxes[sb.ID].State != orchestrator.SandboxQuarantined {
+		t.Errorf("an open one: %v, %s; want it quarantined", err, w.sandboxes[sb.ID].State)
+	}
+}

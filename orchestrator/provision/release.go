@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"savepoint/orchestrator"
 )
@@ -87,6 +88,9 @@ func (p *Provisioner) answers(ctx context.Context, sb orchestrator.Sandbox, snap
 	facts, err := p.c.Guest.Inspect(bctx, sb)
 	if err != nil {
 		return fmt.Errorf("release sandbox %s: %w", sb.Name, explain(bctx, err))
+	}
+	if strings.HasSuffix(facts.Generation, orchestrator.Undone) {
+		return p.refused(sb, orchestrator.ErrUnknownOutcome, "the guest is one that was to be rolled back, and was not", "run savepoint sandbox reset "+sb.Name)
 	}
 	for _, s := range snaps {
 		if string(s.Name) == facts.Generation && !s.Current {

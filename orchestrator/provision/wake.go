@@ -2,35 +2,59 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"savepoint/orchestrator"
 )
 
-// Wake makes sure that the sandbox's VM is ours and runs. It starts one that is
-// off (a node was restarted, say) and waits until its guest answers. A
-// quarantined sandbox is refused with *StuckError, one in the making or being
-// removed with ErrBusy.
+// Wake makes sure that the sandbox's VM is ours and runs. One that is off (a node
+// was restarted, say) is started, and proved to be sealed when its guest answers:
+// its network card may be another than when it was proved last. A quarantined
+// sandbox is refused with *StuckError, one in the making or being removed with
+// ErrBusy; one that is found open is quarantined.
 func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
+	started, err := p.start(ctx, sb)
+	if err != nil || !started {
+		return err
+	}
+	if err = p.seal(ctx, sb); err == nil {
+		return nil
+	}
+	err = fmt.Errorf("use sandbox %s: %w", sb.Name, err)
+	var open *orchestrator.UnsealedError
+	if errors.As(err, &open) {
+		err = errors.Join(err, p.Withhold(ctx, sb, open.Error()))
+	}
+	return err
+}
+
+// Start is Wake without the proof, for who proves it afterwards.
+func (p *Provisioner) Start(ctx context.Context, sb orchestrator.Sandbox) error {
+	_, err := p.start(ctx, sb)
+	return err
+}
+
+func (p *Provisioner) start(ctx context.Context, sb orchestrator.Sandbox) (started bool, err error) {
 	switch sb.State {
 	case orchestrator.SandboxReady:
 	case orchestrator.SandboxQuarantined:
-		return &orchestrator.StuckError{
+		return false, &orchestrator.StuckError{
 			Sandbox: sb.Name, Reason: sb.Reason,
 			Mend: "see savepoint sandbox show " + sb.Name,
 		}
 	default:
-		return fmt.Errorf("use sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
+		return false, fmt.Errorf("use sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
 	}
 	status, err := p.c.Hypervisor.Status(ctx, sb.VM)
 	if err != nil {
-		return fmt.Errorf("use sandbox %s: %w", sb.Name, err)
+		return false, fmt.Errorf("use sandbox %s: %w", sb.Name, err)
 	}
 	if status.Owner != sb.ID {
-		return fmt.Errorf("use sandbox %s: %s does not say that it belongs to it: %w", sb.Name, sb.VM, orchestrator.ErrDenied)
+		return false, fmt.Errorf("use sandbox %s: %s does not say that it belongs to it: %w", sb.Name, sb.VM, orchestrator.ErrDenied)
 	}
 	if status.Running {
-		return nil
+		return false, nil
 	}
 	bctx, cancel := p.bootContext(ctx)
 	defer cancel()
@@ -42,7 +66,13 @@ func (p *Provisioner) Wake(ctx context.Context, sb orchestrator.Sandbox) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("use sandbox %s: %w", sb.Name, explain(bctx, err))
+		return false, fmt.Errorf("use sandbox %s: %w", sb.Name, explain(bctx, err))
 	}
-	return nil
+	return true, nil
+}
+
+// Withhold quarantines a sandbox whose network was found open, until an operator
+// has closed it and releases the sandbox.
+func (p *Provisioner) Withhold(ctx context.Context, sb orchestrator.Sandbox, found string) error {
+	return p.quarantine(ctx, &sb, found+"; close the zone and run savepoint sandbox release "+sb.Name)
 }

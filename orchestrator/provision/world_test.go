@@ -415,7 +415,7 @@ func (w *world) Pools(_ context.Context, tenant string) ([]network.Pool, error) 
 func (w *world) Prove(ctx context.Context, sb orchestrator.Sandbox) error {
 	_, err := w.ask(ctx, "prove", sb, func(*machine) {})
 	if err == nil && w.leaks {
-		return fmt.Errorf("guest %s reaches the outside: %w", sb.Name, orchestrator.ErrDenied)
+		return &orchestrator.UnsealedError{Sandbox: sb.Name, Failed: []string{"guest " + sb.Name + " reaches the outside"}}
 	}
 	return err
 }

@@ -231,7 +231,20 @@ func carry(ctx context.Context, l *link, ch ssh.Channel, reqs <-chan *ssh.Reques
 			ch.CloseWrite() //nolint:errcheck // the answer shows it
 		}
 	}()
-	answer, err := io.ReadAll(io.LimitReader(ch, limit+1))
+	var answer []byte
+	var err error
+	read := make(chan struct{})
+	go func() { // a server may keep the channel open for as long as its process lives
+		defer close(read)
+		answer, err = io.ReadAll(io.LimitReader(ch, limit+1))
+	}()
+	select {
+	case <-read:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-l.done:
+		return nil, fmt.Errorf("connection lost: %w", l.err)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)

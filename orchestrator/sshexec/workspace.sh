@@ -113,6 +113,9 @@ seal() {
 		[ -d "$dir" ] && chmod 755 "$dir"
 	done
 	[ -w /proc/sys/fs/mqueue/queues_max ] && echo 0 > /proc/sys/fs/mqueue/queues_max
+	# Core dumps that a program of root would write for it, and keys in the kernel.
+	[ -w /proc/sys/kernel/core_pattern ] && echo core > /proc/sys/kernel/core_pattern
+	[ -w /proc/sys/kernel/keys/maxkeys ] && echo 0 > /proc/sys/kernel/keys/maxkeys
 	grep -q '^agent:.*:1:$' /etc/shadow || usermod --expiredate 1 agent || fail 1 "close the account agent for logins"
 }
 
@@ -273,9 +276,17 @@ freeze() {
 	fail 1 "freeze $at"
 }
 
+# alone waits for an earlier order whose answer was lost, and which may still work.
+# What it starts holds the lock as well.
+alone() {
+	mkdir -p "$run"
+	exec 9> "$run/lock"
+	flock -w 50 9 || fail 1 "an earlier order is still at work"
+}
+
 case ${1:-} in
-mount) mount_all "${2:-}" ;;
-unmount) unmount_all ;;
+mount) alone && mount_all "${2:-}" ;;
+unmount) alone && unmount_all ;;
 freeze)
 	case ${2:-} in
 	'' | *[!0-9.]*) fail 2 "freeze for how many seconds?" ;;
