@@ -332,7 +332,7 @@ func (t *tx) earlier(id UPID) bool {
 // workspace of a running guest needs its help. Only the workspace is writable for
 // what ran, so a restart brings the rest back as it was. A guest that answers in
 // any way is left alone: its volume may be unmounted, or full. One that runs is
-// restarted once only.
+// restarted once only by a process.
 func (t *tx) reviveGuest(ctx context.Context) error {
 	sb := t.view.Sandbox
 	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
@@ -348,13 +348,14 @@ func (t *tx) reviveGuest(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrDenied):
 			return err
-		case t.view.restarts > 0: // that was not it: the way to the guest may be down
+		case t.revived: // that was not it: the way to the guest may be down
 			return fmt.Errorf("the guest of %s does not answer: %w", sb.Name, err)
 		}
 	}
 	if err := t.restart(ctx); err != nil {
 		return err
 	}
+	t.revived = true
 	ictx, cancel := context.WithTimeout(ctx, t.e.c.Deadlines.Boot)
 	defer cancel()
 	if _, err := t.askFacts(ictx); err != nil && !errors.Is(err, ErrUnmounted) {

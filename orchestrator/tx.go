@@ -54,6 +54,8 @@ type tx struct {
 	changed *changes      // what the command did to them
 
 	undone bool // the guest carried the mark of what is undone when the last rollback was ordered
+	// revived: this process restarted the guest because it did not answer.
+	revived bool
 
 	created  bool // Create may have been called: a snapshot may exist or appear
 	answered bool // and each time it was refused, or its task is known
