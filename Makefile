@@ -3,12 +3,14 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# Steps share two cores and one lab: one after the other, also with -j.
+# Steps share two cores: one after the other, also with -j. What may run at once
+# is said by beside.sh.
 .NOTPARALLEL:
 
 # Go is often installed outside of root's PATH.
 GO ?= $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),$(error Go is not installed: see https://go.dev/dl/))
 STEP := testbed/setup/step.sh
+BESIDE := testbed/setup/beside.sh
 PACKAGES := testbed/setup/packages.sh
 
 # The binary needs no C compiler; the race detector does.
@@ -17,10 +19,16 @@ BUILD := env CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
 # a second, and the stories start many.
 RACE := env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
 
-# The lab tier: packages with tests that start guests. They share the machine,
-# so one package at a time. make test runs each package once.
+# The lab tier: packages with tests that start guests. A machine has one ZFS and
+# one set of network namespaces, and who copies its mounts keeps that ZFS busy:
+# what reaches these runs one package at a time. Guests wait more than they
+# compute, so the other packages run beside them: first those with guests, one at
+# a time, then the rest. make test runs each package once.
 LAB_PACKAGES = $(shell grep -rl --include='*_test.go' SAVEPOINT_LAB . | xargs -r -n1 dirname | sort -u)
 OTHER_PACKAGES = $(filter-out $(LAB_PACKAGES),$(shell find . -name '*.go' -not -path '*/testdata/*' | xargs -n1 dirname | sort -u))
+LAB_SHARED := ^savepoint/testbed/(zfs|fabric|bench/gemini)( |$$)
+LAB_BESIDE = $(shell for p in $(LAB_PACKAGES); do deps=$$($(GO) list -deps -test $$p) && ! grep -qE '$(LAB_SHARED)' <<<"$$deps" && echo $$p; done)
+LAB_ALONE = $(filter-out $(LAB_BESIDE),$(LAB_PACKAGES))
 LAB_TIMEOUT ?= 30m
 FUZZTIME ?= 30s
 
@@ -37,9 +45,8 @@ demo: setup-demo build ## the whole story on a real virtual machine, from nothin
 	@$(STEP) "demo" bin/savepoint demo
 
 .PHONY: test
-test: setup-test vet ## everything with -race: the packages without guests, then those with them
-	@$(STEP) "test -race" $(RACE) -timeout 40m $(OTHER_PACKAGES)
-	@$(MAKE) --no-print-directory lab-test
+test: setup-test vet ## everything with -race, the packages with guests beside the others
+	@$(BESIDE) "$(MAKE) --no-print-directory lab-alone" "$(MAKE) --no-print-directory -k lab-beside race-others"
 
 .PHONY: test-fast
 test-fast: ## the tests that need no root, network or QEMU
@@ -51,7 +58,16 @@ race: ## the same with the race detector
 
 .PHONY: lab-test
 lab-test: setup-test ## only the packages that have tests with real guests
-	@$(STEP) "lab tests" env SAVEPOINT_LAB=1 $(RACE) -count=1 -p 1 -timeout $(LAB_TIMEOUT) $(or $(LAB_PACKAGES),./cmd/...)
+	@$(BESIDE) "$(MAKE) --no-print-directory lab-alone" "$(MAKE) --no-print-directory lab-beside"
+
+LAB = env SAVEPOINT_LAB=1 $(RACE) -count=1 -p 1 -timeout $(LAB_TIMEOUT)
+.PHONY: lab-alone lab-beside race-others
+lab-alone:
+	@$(STEP) "lab tests that share the machine" $(LAB) $(or $(LAB_ALONE),./cmd/...)
+lab-beside:
+	@$(STEP) "lab tests beside them" $(LAB) $(LAB_BESIDE)
+race-others:
+	@$(STEP) "test -race" $(RACE) -timeout 40m $(OTHER_PACKAGES)
 
 # Real kills with a real guest: see testbed/chaos. A seed that was printed plays
 # the same again: make chaos CHAOS_FLAGS='-chaos.seed=7 -chaos.round=12'

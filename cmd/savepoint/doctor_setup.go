@@ -326,6 +326,7 @@ func (s *setup) jump() error {
 	s.line("	# %s, ssh.jump.address: an account that opens connections to the SSH", j.Address)
 	s.line("	# servers of sandboxes and can do nothing else.")
 	s.line("	id %s >/dev/null 2>&1 || useradd --system --create-home --home-dir %s --shell /usr/sbin/nologin %s", j.User, home, j.User)
+	s.jumpServer(j.User)
 	s.line("	install -d -m 0755 -o root -g root %s/.ssh", home)
 	s.line("	{")
 	s.line("		printf 'restrict,port-forwarding'")
@@ -335,6 +336,31 @@ func (s *setup) jump() error {
 	s.line("	echo 'For ssh.jump.host_key in the configuration:'")
 	s.line("	cut -d' ' -f1-2 /etc/ssh/ssh_host_ed25519_key.pub")
 	return nil
+}
+
+// jumpServer has the SSH server refuse what a key's options cannot: without it who
+// may open connections to sandboxes may also listen on the jump host (permitlisten
+// has no word for nowhere) and open its Unix sockets, which permitopen is not asked
+// about. The key is written only where that is so.
+func (s *setup) jumpServer(user string) {
+	file := "/etc/ssh/sshd_config.d/00-savepoint-jump.conf"
+	s.line("	# It may not listen here (ssh -R) and not open this host's Unix sockets: no")
+	s.line("	# option of a key says that.")
+	s.line("	mkdir -p %s", filepath.Dir(file))
+	s.line("	cat >%s <<'END_OF_FILE'", file)
+	s.line("Match User %s", user)
+	s.line("	AllowTcpForwarding local")
+	s.line("	AllowStreamLocalForwarding no")
+	s.line("END_OF_FILE")
+	s.line("	mkdir -p /run/sshd")
+	s.line("	so=$(sshd -T -C user=%s,host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport=22)", user)
+	s.line("	for want in 'allowtcpforwarding local' 'allowstreamlocalforwarding no'; do")
+	s.line(`		if ! printf '%%s\n' "$so" | grep -qix "$want"; then`)
+	s.line(`			echo "the SSH server does not take \"$want\" for %s from %s: have /etc/ssh/sshd_config include that file, or put its lines there before every other Match, and run this again" >&2`, user, file)
+	s.line("			exit 1")
+	s.line("		fi")
+	s.line("	done")
+	s.line("	systemctl reload ssh || systemctl reload sshd")
 }
 
 // mostOpens is how many permitopen an SSH server takes.

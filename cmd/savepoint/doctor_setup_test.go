@@ -27,7 +27,7 @@ import (
 // stubs stand for the programs of a node. They write down how they were called,
 // a word a line, and say what a fresh cluster says.
 const stubs = `
-for name in pveum pvesh pvesm pveversion zfs apt-get systemctl useradd id install chown chmod mkdir hostname; do
+for name in pveum pvesh pvesm pveversion zfs apt-get systemctl useradd id install chown chmod mkdir hostname sshd; do
 	cat >"$BIN/$name" <<'STUB'
 #!/bin/sh
 { echo "${0##*/}"; for word; do echo "$word"; done; echo; } >>"$CALLS"
@@ -38,6 +38,7 @@ case "${0##*/} ${1:-} ${2:-}" in
 'pvesh get /storage') echo '[]' ;;
 'zfs list '*) exit 1 ;;
 'id '*) exit 1 ;;
+'sshd -T -C') printf 'port 22\nallowtcpforwarding %s\nallowstreamlocalforwarding no\n' "${FORWARDS:-local}" ;;
 esac
 exit 0
 STUB
@@ -64,6 +65,14 @@ func newSetupHost(t *testing.T, script, release string) *setupHost {
 
 func (h *setupHost) sh(script string, args ...string) string {
 	h.t.Helper()
+	out, err := h.try(script, args...)
+	if err != nil {
+		h.t.Fatalf("%v: %s", err, out)
+	}
+	return out
+}
+
+func (h *setupHost) try(script string, args ...string) (string, error) {
 	cmd := exec.CommandContext(h.t.Context(), "sh", append([]string{"-s", "--"}, args...)...)
 	cmd.Stdin = strings.NewReader(script)
 	cmd.Env = append(append(os.Environ(), "BIN="+filepath.Join(h.dir, "bin"), "CALLS="+filepath.Join(h.dir, "calls"),
@@ -72,10 +81,7 @@ func (h *setupHost) sh(script string, args ...string) string {
 		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
 	}
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		h.t.Fatalf("%v: %s", err, out)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // run runs a part of the script and returns the calls it made, as words.
@@ -387,7 +393,7 @@ func TestSetupOfNodes(t *testing.T) {
 	}
 	// Its files go below a directory of ours.
 	root := t.TempDir()
-	for _, d := range []string{"usr/local/lib/savepoint", "var/lib/hop/.ssh", "var/lib/savepoint-zfs/.ssh", "var/lib/" + evpn.User + "/.ssh", "etc/ssh"} {
+	for _, d := range []string{"usr/local/lib/savepoint", "var/lib/hop/.ssh", "var/lib/savepoint-zfs/.ssh", "var/lib/" + evpn.User + "/.ssh", "etc/ssh/sshd_config.d"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +401,7 @@ func TestSetupOfNodes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "etc/ssh/ssh_host_ed25519_key.pub"), []byte("ssh-ed25519 BBBB root@node\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []string{">/usr/local/lib", ">/var/lib", "> /var/lib", " /etc/ssh"} {
+	for _, d := range []string{">/usr/local/lib", ">/var/lib", "> /var/lib", " /etc/ssh", ">/etc/ssh"} {
 		script = strings.ReplaceAll(script, d, strings.Replace(d, "/", root+"/", 1))
 	}
 	h := newSetupHost(t, script, "9.1.2")
@@ -421,8 +427,21 @@ func TestSetupOfNodes(t *testing.T) {
 	if installed(evpn.ProgramPath) != string(evpn.Program) || !strings.HasPrefix(installed("/var/lib/"+evpn.User+"/.ssh/authorized_keys"), "restrict,command=") {
 		t.Error("on release 8 routes are not to be read")
 	}
-	h.run("jump")
-	line, err := os.ReadFile(filepath.Join(root, "var/lib/hop/.ssh/authorized_keys"))
+	// No key before the SSH server refuses what the key cannot.
+	const key = "/var/lib/hop/.ssh/authorized_keys"
+	h.env = []string{"FORWARDS=yes"}
+	if out, err := h.try(script, "jump"); err == nil || !strings.Contains(out, `does not take "allowtcpforwarding local" for hop`) || installed(key) != "" {
+		t.Errorf("a server that lets it listen: %v: %s", err, out)
+	}
+	h.env = nil
+	calls = h.run("jump")
+	if got, want := installed("/etc/ssh/sshd_config.d/00-savepoint-jump.conf"), "Match User hop\n\tAllowTcpForwarding local\n\tAllowStreamLocalForwarding no\n"; got != want {
+		t.Errorf("the SSH server is told %q, want %q", got, want)
+	}
+	if !slices.ContainsFunc(calls, func(c []string) bool { return strings.Join(c, " ") == "systemctl reload ssh" }) {
+		t.Errorf("the SSH server is not told to read it: %q", calls)
+	}
+	line, err := os.ReadFile(filepath.Join(root, key))
 	if err != nil {
 		t.Fatal(err)
 	}

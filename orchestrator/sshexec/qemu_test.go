@@ -155,6 +155,7 @@ func (r *real) hostKey(t *testing.T, ctx context.Context) string {
 
 // TestQEMU shows the conformance with a real guest and kernel.
 func TestQEMU(t *testing.T) {
+	t.Parallel() // guests wait more than they compute
 	conformance.Executor(t, func(t *testing.T) conformance.ExecutorUnderTest {
 		r := newReal(t)
 		hold, err := r.Hold(within(t, time.Minute), r.sb)
@@ -170,6 +171,7 @@ func TestQEMU(t *testing.T) {
 // connection and helper; neither is in the way, and both end by themselves.
 // F23 F94 F98
 func TestQEMURollback(t *testing.T) {
+	t.Parallel() // guests wait more than they compute
 	r := newReal(t)
 	ctx := within(t, 5*time.Minute)
 	before, err := r.Mark(ctx, r.sb, "at the snapshot")

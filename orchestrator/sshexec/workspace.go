@@ -69,12 +69,13 @@ func (c *Client) Freeze(ctx context.Context, sb orchestrator.Sandbox, atMost tim
 	return c.tend(ctx, "freeze", sb, atMost)
 }
 
-// Thaw ends a freeze. It is no error when nothing is frozen.
+// Thaw ends a freeze. It is no error when nothing is frozen. ErrUnavailable: it
+// may be frozen still, and the guest goes on trying when the freeze's time is over.
 func (c *Client) Thaw(ctx context.Context, sb orchestrator.Sandbox) error {
 	return c.tend(ctx, "thaw", sb, 0)
 }
 
-// Unmount ends every process of agent, thaws, and unmounts the workspace volume
+// Unmount thaws, ends every process of agent, and unmounts the workspace volume
 // everywhere. It is no error when it is not mounted. ErrBusy: processes that are
 // not the agent's hold it, the error names them, and it stays mounted. After
 // ErrUnavailable the agent's processes may be gone all the same.

@@ -79,6 +79,10 @@ sub tend {
   return freeze($millis / 1000) if $verb eq 'freeze';
   return thaw() if $verb eq 'thaw';
   die "denied\0unknown order $verb" unless $verb eq 'mount' || $verb eq 'unmount';
+  if ($verb eq 'unmount') { # what a freeze holds does not end
+    thaw();
+    end_agent();
+  }
   shell($script, $verb, $verb eq 'mount' ? int($millis / 1000) : ());
 }
 
@@ -124,13 +128,22 @@ sub apart {
   close $_ for grep { defined } $from, $net, $spare ? @$spare{qw(order in out err news pad)} : ();
 }
 
-# freezer freezes (1) or thaws (0) the volume and says whether it did. It never
-# takes the file system below for it.
+# --- Its freeze ---
+
+# freezer freezes (1) or thaws (0) the volume: 1 = it did, 0 = it was so already,
+# undef and $! = it failed. What is not mounted is not frozen. It never takes the
+# file system below for it.
 sub freezer {
   my $freeze = shift;
-  open my $f, '<', $volume or return;
-  (stat $f)[0] != (stat "$volume/..")[0] or return;
-  ioctl $f, $freeze ? 0xc0045877 : 0xc0045878, 0;
+  open my $f, '<', $volume or return $freeze || !$!{ENOENT} ? undef : 0;
+  my ($dev, $below) = ((stat $f)[0], (stat "$volume/..")[0]);
+  defined $dev && defined $below or return;
+  if ($dev == $below) {
+    $! = Errno::ENODEV();
+    return $freeze ? undef : 0;
+  }
+  return 1 if ioctl $f, $freeze ? 0xc0045877 : 0xc0045878, 0;
+  $!{ $freeze ? 'EBUSY' : 'EINVAL' } ? 0 : undef;
 }
 
 my $watcher; # the last watchdog that this helper started
@@ -139,36 +152,35 @@ sub watch_file { '/run/savepoint/freeze' }
 
 sub started { (slurp("/proc/$_[0]/stat") // '') =~ /.*\) (.*)/s ? (split ' ', $1)[19] : undef }
 
-# watchdog returns the process that was noted, if it still is that process.
+# watchdog returns the process that was noted, if it still is that process, and
+# the helper whose freeze it watches.
 sub watchdog {
-  my ($pid, $start) = split ' ', slurp(watch_file()) // '';
-  defined $start && (started($pid) // '') eq $start ? $pid : 0;
+  my ($pid, $start, $helper) = split ' ', slurp(watch_file()) // '';
+  defined $helper && (started($pid) // '') eq $start ? ($pid, $helper) : (0, 0);
 }
 
+sub watched_by { my ($pid) = watchdog(); $pid == $_[0] }
+
 # freeze arms the watchdog first. Writers wait from then on, and the watchdog
-# needs nobody: it thaws when its time is over, and goes on while the freeze
-# itself is still on its way.
+# needs nobody.
 sub freeze {
   my $seconds = shift;
   places();
   mkdir '/run/savepoint', 0755;
-  my ($old, $until, $helper) = (watchdog(), mono() + $seconds, $$);
+  my ($old) = watchdog();
+  my ($until, $helper) = (mono() + $seconds, $$);
   pipe my $r, my $w or die "pipe: $!";
   my $pid = fork // die "fork: $!";
   if ($pid == 0) {
     apart();
     close $r;
     my $note = watch_file();
-    put("$note.new", "$$ " . started($$)) && rename "$note.new", $note and syswrite $w, 'armed';
+    put("$note.new", "$$ " . started($$) . " $helper") && rename "$note.new", $note and syswrite $w, 'armed';
     close $w;
     open STDERR, '>', '/dev/null';
     open STDOUT, '>', '/dev/null';
-    nap($until - mono()) while mono() < $until;
-    while (watchdog() == $$) {
-      last if freezer(0) || !-e "/proc/$helper";
-      nap(0.1);
-    }
-    unlink $note if watchdog() == $$;
+    watch($until, $helper);
+    unlink $note if watched_by($$);
     kill 'KILL', $$;
   }
   close $w;
@@ -177,23 +189,36 @@ sub freeze {
   sysread $r, my $armed, 16;
   ($armed // '') eq 'armed' or die "the watchdog of the freeze does not run";
   end_watchdog($old) if $old;
-  unless (freezer(1) || $!{EBUSY}) {
+  unless (defined freezer(1)) {
     my $why = "freeze $volume: $!";
-    unwatch(0);
+    eval { thaw() }; # an earlier freeze may hold it
     die $why;
   }
   # Without the watchdog, which another helper may have ended, nobody would thaw.
-  return if mono() < $until && watchdog() == $pid;
+  return if mono() < $until && watched_by($pid);
   thaw();
   die "the guest took longer to write everything than it may be frozen";
 }
 
-sub thaw { unwatch(1) }
+# watch thaws when the time is over, and tries until that worked. While its helper
+# lives the freeze itself may still be on its way.
+sub watch {
+  my ($until, $helper) = @_;
+  nap($until - mono()) while mono() < $until;
+  while (watched_by($$)) {
+    my $did = freezer(0);
+    return if $did || defined $did && !-e "/proc/$helper";
+    nap(0.1);
+  }
+}
 
-# unwatch ends the watchdog; before that, the freeze.
-sub unwatch {
-  freezer(0) if $_[0];
-  my $pid = watchdog();
+# thaw ends the freeze, and after that its watchdog: as long as the volume may be
+# frozen, or become so by a freeze of another helper that is on its way, nobody
+# else would thaw it.
+sub thaw {
+  my $did = freezer(0) // die "thaw $volume: $!; its watchdog goes on trying";
+  my ($pid, $helper) = watchdog();
+  return if !$did && $pid && $helper != $$ && -e "/proc/$helper";
   end_watchdog($pid) if $pid;
   unlink watch_file();
 }
@@ -201,4 +226,71 @@ sub unwatch {
 sub end_watchdog {
   kill 'KILL', $_[0];
   waitpid $_[0], 0; # nothing when it is another helper's, or init's
+}
+
+# --- The end of the agent ---
+
+# owned says whether a process with this status is the account's by any of its ids.
+sub owned { $_[0] =~ /^Uid:.*\s$_[1](?:\s|$)/m }
+
+# belongs is owned without those that have ended, unless other threads of it go on.
+sub belongs {
+  my ($status, $uid) = @_;
+  return 0 unless owned($status, $uid);
+  $status !~ /^State:\s*[ZX]/m || $status =~ /^Threads:\s*(\d+)/m && $1 > 1;
+}
+
+sub processes_of {
+  my $uid = shift;
+  opendir my $d, '/proc' or die "list processes: $!";
+  grep { belongs(slurp("/proc/$_/status") // '', $uid) } grep { /^\d+$/ } readdir $d;
+}
+
+# strike kills everything of the account with one signal to all it may signal: it
+# reaches them at once, and none can fork away from it. The process that sends it
+# has another real and saved id, which nobody else has: so the account can neither
+# kill nor stop it before, and it has no right to signal anybody else.
+sub strike {
+  my $uid = shift;
+  my $apart = 0xfffffff0;
+  my $pid = fork // die "fork: $!";
+  if ($pid == 0) {
+    apart();
+    call('setresuid', $apart, $uid + 0, $apart) == 0 or kill 'TERM', $$;
+    kill 'KILL', -1;
+    kill 'KILL', $$;
+  }
+  waitpid $pid, 0;
+  ($? & 127) == 9 or die "the processes of agent cannot be signalled";
+}
+
+# end_groups kills the control groups of the account: that of its logins, and those
+# of commands in which nothing else runs. A command of root that has a process of
+# the account stays: it is not ended here.
+sub end_groups {
+  my $uid = shift;
+  (my $top = $base) =~ s{/[^/]*\z}{};
+  my $logins = "$top/user.slice/user-$uid.slice";
+  kill_leaf($logins) if -d $logins;
+  for my $leaf (inner($base)) {
+    my @all = grep { $_ ne '' } map { slurp("/proc/$_/status") // '' } split ' ', join ' ', map { slurp("$_/cgroup.procs") // '' } $leaf, inner($leaf);
+    kill_leaf($leaf) if @all && !grep { !owned($_, $uid) } @all;
+  }
+}
+
+# end_agent kills everything of agent: its control groups, which ends most without
+# a process of ours, then all that has its id, wherever it is. A look counts only after a strike: before
+# it, what forks all the time could slip past.
+sub end_agent {
+  my ($uid) = account('agent') or return;
+  die "account agent has the rights of root" if $uid == 0;
+  my ($until, $pause) = (mono() + 10, 0.001);
+  end_groups($uid);
+  while (1) {
+    strike($uid);
+    my @left = processes_of($uid) or return;
+    die "processes of agent do not end: @left[0 .. ($#left < 9 ? $#left : 9)]" if mono() > $until;
+    nap($pause);
+    $pause *= 2 if $pause < 0.05;
+  }
 }

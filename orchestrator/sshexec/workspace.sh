@@ -1,5 +1,5 @@
 #!/bin/sh
-# savepoint-workspace mount [SECONDS] | unmount | freeze SECONDS | thaw | status
+# savepoint-workspace mount [SECONDS] | unmount | status
 #
 # The workspace volume of a sandbox: an ext4 file system with the label
 # sp-workspace that holds everything the user agent may write. It is mounted at
@@ -8,9 +8,8 @@
 #
 #   mount    finds and mounts it; waits SECONDS for its disk. Without SECONDS it
 #            waits only on a machine that had the disk before
-#   unmount  ends every process of agent, thaws, unmounts everywhere
-#   freeze   holds writes, for SECONDS at most whatever becomes of the caller
-#   thaw     lets them go on
+#   unmount  unmounts it everywhere. Before that the helper thaws it, and ends
+#            every process of agent: see workspace.pl
 #   status   says whether it is mounted
 #
 # Exit status: 0 done, 1 failed, 2 usage, 3 there is no such volume, 4 something
@@ -28,7 +27,6 @@ label=sp-workspace
 at=/srv/savepoint
 run=/run/savepoint
 known=/var/lib/savepoint/workspace # this machine has such a disk
-watch=$run/freeze                  # "PID START" of the watchdog of a freeze
 line='
 '
 
@@ -151,26 +149,8 @@ mount_all() {
 	: > "$run/mounted"
 }
 
-# agents prints the status of the processes that are agent's by any of their ids.
-agents() {
-	set +f
-	for status in $(grep -ls "^Uid:.*[[:space:]]$uid\([[:space:]]\|\$\)" /proc/[0-9]*/status); do
-		grep -qs '^State:[[:space:]]*[ZX]' "$status" || { [ -e "$status" ] && echo "$status"; }
-	done
-	set -f
-}
-
-# end_agent kills everything of agent. One signal of its own to all it may
-# signal reaches every process at once: none can fork away from it.
-end_agent() {
-	tries=0
-	while [ -n "$(agents)" ]; do
-		tries=$((tries + 1))
-		[ "$tries" -le 100 ] || fail 1 "processes of agent do not end"
-		setpriv --reuid "$uid" --regid "$gid" --clear-groups /bin/sh -c 'kill -KILL -1' 2>/dev/null
-		[ "$tries" = 1 ] || sleep 0.05
-	done
-	# What outlives a process: shared memory, semaphores and queues.
+# forget removes what outlives agent's processes: shared memory, semaphores, queues.
+forget() {
 	left=$(awk -v u="$uid" '/key/ { kind = $2; next }
 		kind == "shmid" && ($8 == u || $10 == u) { print "-m", $2 }
 		kind == "semid" && ($5 == u || $7 == u) { print "-s", $2 }
@@ -223,8 +203,7 @@ holders() {
 }
 
 unmount_all() {
-	thaw
-	account && end_agent
+	account && forget
 	look /proc/self/mountinfo || return 0
 	tries=0
 	until loosen; do # what was killed may still be letting go
@@ -234,46 +213,6 @@ unmount_all() {
 		(mount_all 5) || fail 1 "it is held by${by:- something that is not found}, and is not mounted again"
 		fail 4 "it is held by${by:- something in another mount namespace, or by the kernel}"
 	done
-}
-
-# ours reports whether the watchdog that was noted still is that process.
-ours() {
-	[ -e "$watch" ] && read -r pid start < "$watch" && read -r stat < "/proc/$pid/stat" || return 1
-	set -- ${stat##*) }
-	[ "${20}" = "$start" ]
-} 2>/dev/null
-
-thaw() {
-	look /proc/self/mountinfo && fsfreeze --unfreeze "$at" 2>/dev/null
-	ours && kill -KILL "$pid"
-	[ ! -e "$watch" ] || rm -f "$watch"
-}
-
-# hold is the watchdog. A freeze may still be on its way when its time is over:
-# it is waited for.
-hold() {
-	sleep "$1"
-	while ours && [ "$pid" = $$ ]; do
-		fsfreeze --unfreeze "$at" 2>/dev/null && break
-		kill -0 "$2" 2>/dev/null || break
-		sleep 0.1
-	done
-	ours && [ "$pid" = $$ ] && rm -f "$watch"
-}
-
-freeze() {
-	look /proc/self/mountinfo || fail 3 "the volume is not mounted"
-	mkdir -p "$run"
-	old=
-	ours && old=$pid
-	setsid "$0" hold "$1" $$ < /dev/null > /dev/null 2>&1 &
-	read -r stat < "/proc/$!/stat" || fail 1 "the watchdog does not run"
-	set -- ${stat##*) }
-	echo "$! ${20}" > "$watch.new" && mv "$watch.new" "$watch" || fail 1 "note the watchdog"
-	[ -n "$old" ] && kill -KILL "$old"
-	fsfreeze --freeze "$at" 2>/dev/null && return 0
-	thaw
-	fail 1 "freeze $at"
 }
 
 # alone waits for an earlier order whose answer was lost, and which may still work.
@@ -287,17 +226,9 @@ alone() {
 case ${1:-} in
 mount) alone && mount_all "${2:-}" ;;
 unmount) alone && unmount_all ;;
-freeze)
-	case ${2:-} in
-	'' | *[!0-9.]*) fail 2 "freeze for how many seconds?" ;;
-	esac
-	freeze "$2"
-	;;
-hold) hold "$2" "$3" ;;
-thaw) thaw ;;
 status)
 	look /proc/self/mountinfo || { echo unmounted; exit 3; }
 	echo mounted
 	;;
-*) fail 2 "usage: savepoint-workspace mount [SECONDS] | unmount | freeze SECONDS | thaw | status" ;;
+*) fail 2 "usage: savepoint-workspace mount [SECONDS] | unmount | status" ;;
 esac

@@ -137,6 +137,7 @@ func (r *real) tests(t *testing.T, volume string, more ...workspaceTest) {
 // TestQEMUWorkspace shows the guest's half of the boundary workspace on a real
 // guest: its volume, the holds of it, and that the agent can write nowhere else.
 func TestQEMUWorkspace(t *testing.T) {
+	t.Parallel() // guests wait more than they compute
 	volume := newVolume(t)
 	newRealWith(t, volume).tests(t, volume,
 		workspaceTest{"the agent writes nowhere else", writesNowhereElse},

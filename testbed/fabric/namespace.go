@@ -153,21 +153,39 @@ func addNamespace(ctx context.Context, name string) error {
 	return ip(ctx, name, "link set lo up")
 }
 
+// namespaceAt reports whether a path is a namespace: a name without one is left
+// when who makes or removes it is killed right then.
+func namespaceAt(path string) (bool, error) {
+	var fsys unix.Statfs_t
+	switch err := unix.Statfs(path, &fsys); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at network namespace %s: %w", path, err)
+	}
+	return fsys.Type == unix.NSFS_MAGIC, nil
+}
+
 // removeNamespace empties a namespace and removes its name. A process that
 // still holds the namespace is left with nothing in it.
 func removeNamespace(ctx context.Context, name string) error {
 	if _, err := os.Lstat(nsPath(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// A name without a namespace is left when its maker was killed right then.
-	if links, err := observe(ctx, name); err == nil {
+	there, err := namespaceAt(nsPath(name))
+	if err != nil {
+		return err
+	}
+	if there {
+		links, err := observe(ctx, name)
+		if err != nil {
+			return err
+		}
 		for _, l := range links {
 			if l.Name != "lo" && l.Kind != "" {
 				_ = ip(ctx, name, "link del %s", l.Name) // the other end of a pair is gone with the first
 			}
 		}
-	} else if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	out, err := exec.CommandContext(ctx, "ip", "netns", "del", name).CombinedOutput()
 	if err != nil {
@@ -179,7 +197,7 @@ func removeNamespace(ctx context.Context, name string) error {
 // link is one network interface as the kernel has it.
 type link struct {
 	Name, Kind, Master string
-	MAC                string
+	MAC, Alias         string
 	MTU                int
 	VNI                uint32
 	Addresses          []netip.Prefix // not those of link scope
@@ -196,9 +214,9 @@ func observe(ctx context.Context, ns string) (map[string]link, error) {
 
 func parseLinks(text []byte) (map[string]link, error) {
 	var raw []struct {
-		Ifname, Address, Master string
-		MTU                     int
-		Linkinfo                struct {
+		Ifname, Ifalias, Address, Master string
+		MTU                              int
+		Linkinfo                         struct {
 			Kind string `json:"info_kind"`
 			Data struct {
 				ID uint32
@@ -218,7 +236,7 @@ func parseLinks(text []byte) (map[string]link, error) {
 		if r.Ifname == "" {
 			continue // ip prints an empty object for what it leaves out
 		}
-		l := link{Name: r.Ifname, Kind: r.Linkinfo.Kind, Master: r.Master, MAC: r.Address, MTU: r.MTU}
+		l := link{Name: r.Ifname, Kind: r.Linkinfo.Kind, Master: r.Master, MAC: r.Address, Alias: r.Ifalias, MTU: r.MTU}
 		if l.Kind == "vxlan" {
 			l.VNI = r.Linkinfo.Data.ID
 		}

@@ -3,12 +3,14 @@ package fabric
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +127,105 @@ func TestLabAdopt(t *testing.T) {
 	if answers(short, taps[1], port(1), gateway) == nil {
 		t.Error("a tap that nobody adopted has a network")
 	}
+}
+
+// What is no namespace is told from one, and what cannot be looked at from both.
+func TestNamespaceAt(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "name")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{filepath.Join(dir, "nothing"): false, name: false, "/proc/self/ns/net": true} {
+		if got, err := namespaceAt(path); got != want || err != nil {
+			t.Errorf("%s: %t, %v", path, got, err)
+		}
+	}
+	if _, err := namespaceAt(filepath.Join(name, "below")); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("what cannot be looked at: %v", err)
+	}
+	if taps, err := tapsIn(t.Context(), nsPrefix(testInstance)+"nothing"); len(taps) > 0 || err != nil {
+		t.Errorf("a namespace that was not made has %q, %v", taps, err)
+	}
+}
+
+// A tap is ours by the mark that it was given, not by its name.
+func TestParkedIn(t *testing.T) {
+	const text = `[{"ifname":"tap100i0","ifalias":"sp-unit0011aabb-parked","linkinfo":{"info_kind":"tun"}},{"ifname":"tap101i0","linkinfo":{"info_kind":"tun"}},
+	{"ifname":"tap102i0","ifalias":"sp-unit0011aabb-parked","linkinfo":{"info_kind":"veth"}},{"ifname":"tap103i0","ifalias":"sp-other1234-parked","linkinfo":{"info_kind":"tun"}}]`
+	have, err := parseLinks([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"tap100i0": true, "tap101i0": false, "tap102i0": false, "tap103i0": false, "tap104i0": false} {
+		if have[name].parkedIn(nsPrefix(testInstance)+"parked") != want || have[name].parkedIn("") {
+			t.Errorf("%s: ours must be %t", name, want)
+		}
+	}
+}
+
+// F98: an interface that only has the name of a tap is not removed for it, and
+// taps that cannot be looked at are not taken for none.
+func TestLabParkRemovesOursOnly(t *testing.T) {
+	if os.Getenv("SAVEPOINT_LAB") != "1" || os.Geteuid() != 0 {
+		t.Skip("makes network namespaces: set SAVEPOINT_LAB=1, and run it as root")
+	}
+	ctx := t.Context()
+	l := &ledger{dir: t.TempDir(), r: testRecord()}
+	l.r.Instance = strings.ToLower(rand.Text()[:10])
+	l.r.Run = runDir(l.r.Instance)
+	node, other := nsPrefix(l.r.Instance)+"node", nsPrefix(l.r.Instance)+"other"
+	defer func() {
+		if err := Sweep(context.WithoutCancel(ctx), l.dir); err != nil {
+			t.Error(err)
+		}
+		noTraceOf(t, l.r.Instance)
+	}()
+	tap := func(ns string) {
+		t.Helper()
+		var file *os.File
+		err := within(ns, func() (err error) { file, err = openTap("tap100i0"); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+	}
+	for _, ns := range []string{node, other} {
+		if err := l.makeNamespace(ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+		tap(ns)
+	}
+	parked, err := park(ctx, l.dir) // the second in the place of the first, which is ours
+	if have, terr := tapsIn(ctx, parked); err != nil || terr != nil || !slices.Equal(have, []string{"tap100i0"}) {
+		t.Fatalf("parked in %q: %v, %v, %v", parked, have, err, terr)
+	}
+	l.r.Parked = parked
+	l.r.Namespaces = nil
+	if err := l.makeNamespace(ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	tap(node)
+	if err := ip(ctx, parked, "link set tap100i0 alias somebody"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := park(ctx, l.dir); err == nil || !strings.Contains(err.Error(), "tap100i0") || !strings.Contains(err.Error(), parked) {
+		t.Errorf("parked beside another's: %v", err)
+	}
+	for _, ns := range []string{parked, node} {
+		if have, err := tapsIn(ctx, ns); err != nil || !slices.Equal(have, []string{"tap100i0"}) {
+			t.Errorf("%s has %v, %v", ns, have, err)
+		}
+	}
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir())
+	if have, err := tapsIn(ctx, node); err == nil {
+		t.Errorf("without a look: %v", have)
+	}
+	if _, err := park(ctx, l.dir); err == nil {
+		t.Error("parked without a look")
+	}
+	t.Setenv("PATH", path)
 }
 
 // noTraceOf fails when something of a fabric is left.

@@ -16,7 +16,7 @@
 // # Invariants
 //
 // The server listens on 127.0.0.1 and dials loopback addresses only, whatever
-// Resolve says; what Dial dials is its own affair. Agents, remote forwards,
+// Resolve says; what Dial dials is its own affair. Agents, remote forwards, sockets,
 // terminals, subsystems and everything else are refused, and sessions of users
 // without a command. A key of one account opens no other. Close ends every
 // connection, command and goroutine. The host key is made once and stays:

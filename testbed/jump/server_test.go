@@ -164,10 +164,7 @@ func TestRefused(t *testing.T) {
 	if _, err := c.NewSession(); err == nil {
 		t.Error("a session was opened")
 	}
-	if l, err := c.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close()
-		t.Error("a remote forward was accepted")
-	}
+	refusesForwards(t, c)
 	// The connection has survived all that.
 	if conn, err := c.Dial("tcp", "10.9.0.2:22"); err != nil {
 		t.Errorf("after the refusals: %v", err)
@@ -272,5 +269,42 @@ func TestGuestCut(t *testing.T) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		t.Error("the client was not told")
+	}
+}
+
+// refusesForwards: a client gets no listener, of TCP or a Unix socket, and no
+// connection to a Unix socket, neither as sshd's protocol extension asks for it
+// nor by playing the server.
+func refusesForwards(t *testing.T, c *ssh.Client) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for what, listen := range map[string]func() (net.Listener, error){
+		"any port":      func() (net.Listener, error) { return c.Listen("tcp", "127.0.0.1:0") },
+		"a port":        func() (net.Listener, error) { return c.Listen("tcp", "127.0.0.1:18022") },
+		"all addresses": func() (net.Listener, error) { return c.Listen("tcp", "0.0.0.0:0") },
+		"a Unix socket": func() (net.Listener, error) { return c.ListenUnix(socket + ".new") },
+	} {
+		if l, err := listen(); err == nil {
+			l.Close()
+			t.Errorf("it listens at %s", what)
+		}
+	}
+	if _, err := os.Stat(socket + ".new"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it made a Unix socket: %v", err)
+	}
+	if conn, err := c.Dial("unix", socket); err == nil {
+		conn.Close()
+		t.Error("it connects to a Unix socket")
+	}
+	for _, kind := range []string{"forwarded-tcpip", "forwarded-streamlocal@openssh.com", "tun@openssh.com", "x11", "auth-agent@openssh.com"} {
+		if ch, _, err := c.OpenChannel(kind, nil); err == nil {
+			ch.Close()
+			t.Errorf("a channel of type %s was opened", kind)
+		}
 	}
 }

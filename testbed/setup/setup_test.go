@@ -1,12 +1,15 @@
 package setup
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -113,5 +116,57 @@ func TestStep(t *testing.T) {
 		if !tt.want.Match(out) {
 			t.Errorf("%v: printed %q, want %s", tt.command, out, tt.want)
 		}
+	}
+}
+
+// Both texts run at once and to their end, and either one's failure is told.
+func TestBeside(t *testing.T) {
+	dir := t.TempDir()
+	// Each waits for the other.
+	meet := func(mine, other, then string) string {
+		return ": > " + dir + "/" + mine + "; until test -e " + dir + "/" + other + "; do sleep 0.01; done; " + then
+	}
+	for _, tt := range []struct {
+		one, two string
+		code     int
+	}{
+		{"true", "true", 0}, {"exit 3", "echo two", 3}, {"echo one", "exit 5", 5},
+	} {
+		cmd := exec.CommandContext(t.Context(), "./beside.sh", meet("a", "b", "echo out; "+tt.one), meet("b", "a", "echo out; "+tt.two))
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code || strings.Count(string(out), "out\n") != 2 {
+			t.Errorf("%q beside %q: exit code %d (%v), want %d: %s", tt.one, tt.two, code, err, tt.code, out)
+		}
+		for _, name := range []string{"a", "b"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A signal ends what both started; nothing outlives the build.
+func TestBesideInterrupted(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	cmd := exec.CommandContext(t.Context(), "./beside.sh", "mkfifo "+ready+"; read line < "+ready, "until test -p "+ready+"; do sleep 0.01; done; echo ready; sleep 1000; echo not reached")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	// The pipe ends with the last process that holds it.
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it says that all went well")
 	}
 }

@@ -8,6 +8,7 @@
 // removes all of it, whatever state it is in. Everything is in one directory:
 //
 //	pool.img              the pool's only disk, sparse
+//	pool.note             whether its making was begun or done
 //	mnt/NAME/raw          one volume: a dataset with a raw file in it
 //	mnt/GROUP/NAME/raw    one in a group: the volumes of one node
 //	savepoint-zfs-GROUP   what a node's forced command runs (Forced)
@@ -27,6 +28,8 @@
 //     alone. It outlives the process that started it: guests use its files.
 //   - There is one zfs-fuse on a machine, because its socket has a fixed place. One
 //     that is not this directory's is named (ForeignError) and left alone.
+//   - A disk that is there is never overwritten, whatever zfs says of it, but for
+//     one whose making was noted and cut short.
 //   - The pool is in no cache file: no other daemon opens it by itself.
 //   - zfs rollback and zfs destroy of a snapshot take exactly one and no option.
 //   - A stop goes in the order that works: unmount, export, end the daemon.

@@ -52,7 +52,7 @@ func swept(t *testing.T, c Config) {
 	if err != nil || bytes.Contains(mounts, []byte(c.Dir)) {
 		t.Errorf("mounts are left: %v", err)
 	}
-	for _, path := range []string{c.image(), c.mounts(), c.pidFile(), filepath.Join(runDir, "zfs_socket"), filepath.Join(libDir, "zpool.cache")} {
+	for _, path := range []string{c.image(), c.noteFile(), c.mounts(), c.pidFile(), filepath.Join(runDir, "zfs_socket"), filepath.Join(libDir, "zpool.cache")} {
 		if _, err := os.Lstat(path); err == nil {
 			t.Errorf("%s is left", path)
 		}

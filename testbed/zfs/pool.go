@@ -60,10 +60,11 @@ func Require() error {
 	return nil
 }
 
-func (c Config) image() string   { return filepath.Join(c.Dir, "pool.img") }
-func (c Config) mounts() string  { return filepath.Join(c.Dir, "mnt") }
-func (c Config) pidFile() string { return filepath.Join(c.Dir, "zfs-fuse.pid") }
-func (c Config) logFile() string { return filepath.Join(c.Dir, "zfs-fuse.log") }
+func (c Config) image() string    { return filepath.Join(c.Dir, "pool.img") }
+func (c Config) noteFile() string { return filepath.Join(c.Dir, "pool.note") }
+func (c Config) mounts() string   { return filepath.Join(c.Dir, "mnt") }
+func (c Config) pidFile() string  { return filepath.Join(c.Dir, "zfs-fuse.pid") }
+func (c Config) logFile() string  { return filepath.Join(c.Dir, "zfs-fuse.log") }
 
 // Open returns the pool of the directory: the running one, the one that an
 // earlier process left, or a new one.
@@ -87,42 +88,6 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 		return nil, errors.Join(fmt.Errorf("open the lab's pool: %w", err), c.stopDaemon(context.WithoutCancel(ctx)))
 	}
 	return p, nil
-}
-
-// open makes sure that the daemon, which runs, has the pool and mounts it.
-func (p *Pool) open(ctx context.Context) error {
-	if _, err := p.run(ctx, "zpool", "list", "-H", "-o", "name", p.c.Name); err == nil {
-		return p.mount(ctx)
-	} else if !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	switch _, err := os.Stat(p.c.image()); {
-	case err == nil:
-		// -f: an earlier daemon that was killed had it, and it is ours.
-		_, err = p.run(ctx, "zpool", "import", "-f", "-d", p.c.Dir, "-o", "cachefile=none", p.c.Name)
-		if err == nil {
-			return p.mount(ctx)
-		}
-		if !errors.Is(err, ErrNotFound) && !strings.Contains(err.Error(), "no pools available") {
-			return err
-		}
-		// Its making was cut short.
-	case !errors.Is(err, os.ErrNotExist):
-		return err
-	}
-	f, err := os.OpenFile(p.c.image(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	err = f.Truncate(p.c.Size)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	_, err = p.run(ctx, "zpool", "create", "-o", "ashift=9", "-o", "cachefile=none", "-O", "atime=off", "-O", "canmount=off", "-m", "none", p.c.Name, p.c.image())
-	if err != nil {
-		return err
-	}
-	return p.mount(ctx)
 }
 
 // mount mounts every volume below the directory. zfs-fuse ends an unmount a little
@@ -172,11 +137,11 @@ func Sweep(ctx context.Context, dir string) error {
 	if err := c.stopDaemon(ctx); err != nil {
 		return err
 	}
-	made, err := filepath.Glob(filepath.Join(dir, programPrefix+"*"))
+	copies, err := filepath.Glob(filepath.Join(dir, programPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("remove the lab's pool: %w", err)
 	}
-	for _, path := range append(made, c.image(), c.pidFile(), c.logFile(), c.mounts()) {
+	for _, path := range append(copies, c.image(), c.noteFile(), c.noteFile()+".part", c.pidFile(), c.logFile(), c.mounts()) {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove the lab's pool: %w", err)
 		}
