@@ -69,6 +69,7 @@ var owners = []owner{
 	{"go.yaml.in/yaml/v3", []string{"configs", "policy/", "orchestrator/agent", "testbed/", "cmd/"}, "files are read strictly by the package that owns their form"},
 	{"github.com/oklog/ulid/v2", []string{"orchestrator/", "testbed/", "cmd/"}, "ids are made by the engine and given to everybody else"},
 	{"github.com/diskfs/go-diskfs", []string{"testbed/"}, "only the lab makes disk images"},
+	{"github.com/aclements/go-moremath", []string{"testbed/bench"}, "statistics are made in one place"},
 	{"golang.org/x/sync", []string{"orchestrator/", "proxmox/", "testbed/", "cmd/"}, "decisions and plans are not concurrent"},
 	{"golang.org/x/sys", []string{"orchestrator/journal", "testbed/", "cmd/"}, "system calls stay with file locks, the lab and the terminal"},
 	{"golang.org/x/term", []string{"cmd/"}, "only the command line has a terminal"},

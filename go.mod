@@ -3,6 +3,7 @@ module savepoint
 go 1.26.8
 
 require (
+	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794
 	github.com/agnivade/levenshtein v1.2.2
 	github.com/diskfs/go-diskfs v1.9.3
 	github.com/google/go-cmp v0.7.0

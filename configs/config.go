@@ -16,6 +16,7 @@ type Config struct {
 
 	Cluster Cluster `mapstructure:"cluster"`
 	Sandbox Sandbox `mapstructure:"sandbox"`
+	Pool    Pool    `mapstructure:"pool"`
 	SSH     SSH     `mapstructure:"ssh"`
 	Policy  Policy  `mapstructure:"policy"`
 	Run     Run     `mapstructure:"run"`
@@ -229,6 +230,7 @@ func Default(stateDir string) Config {
 			BootTimeout:  3 * time.Minute,
 			RootBoundary: "machine",
 		},
+		Pool:   Pool{ProofAge: time.Hour},
 		SSH:    SSH{IdentityFile: filepath.Join(stateDir, "ssh", "id_ed25519")},
 		Policy: Policy{Profile: "sealed"},
 		Run: Run{
@@ -242,7 +244,8 @@ func Default(stateDir string) Config {
 		Log:      Log{Level: "warn", Format: "text"},
 
 		Network:     Network{UnderlayMTU: 1500, VNIFirst: 900000, VNILast: 900999, ASN: 65000},
-		Workspace:   Workspace{Size: 4 << 30, Reserve: 256 << 20, Freeze: 10 * time.Second, User: "savepoint-zfs"},
+		Workspace:   Workspace{Driver: "auto", Size: 4 << 30, Reserve: 256 << 20, Freeze: 10 * time.Second, User: "savepoint-zfs"},
+		Template:    Template{CPU: "x86-64-v2-AES", Cores: 1, Memory: 512 << 20},
 		Transaction: Transaction{Idle: time.Hour},
 		Journal:     Journal{KeepFor: 90 * day},
 	}

@@ -61,7 +61,9 @@ type Subnet struct {
 
 // Place is something that no sandbox may reach.
 type Place struct {
-	// Role is "orchestrator", "api", "node", "metadata" or "outside".
+	// Role is "orchestrator", "api", "node", "metadata" or "outside"; or "jump": a
+	// host through which guests are reached, whose SSH port they may reach at its
+	// addresses in the subnets of their tenant.
 	Role string `mapstructure:"role"`
 	Name string `mapstructure:"name"`
 	// Addresses and ports are what is tried.
@@ -74,11 +76,16 @@ type Place struct {
 // its snapshots are taken. Without Storage sandboxes have none, and every
 // boundary covers the whole VM.
 type Workspace struct {
-	// Storage is the zfspool storage of the template's second disk.
+	// Storage is that of the template's second disk.
 	Storage string `mapstructure:"storage"`
+	// Driver takes the snapshots: "zfs" on the node, which takes a zfspool storage
+	// and Nodes, or "btrfs" in the guest, on any storage. Default "auto": zfs where
+	// the storage is a zfspool, else btrfs.
+	Driver string `mapstructure:"driver"`
 	// Size of the volume in a new template. Default 4GiB.
 	Size Size `mapstructure:"size"`
-	// Reserve is how much of the pool must be free for a new snapshot. Default 256MiB.
+	// Reserve is how much of the pool must be free for a new snapshot. Default
+	// 256MiB. This and what follows is for the driver zfs.
 	Reserve Size `mapstructure:"reserve"`
 	// Freeze is the longest that a guest's writes are held. Default 10s.
 	Freeze time.Duration `mapstructure:"freeze"`
@@ -104,8 +111,18 @@ type Template struct {
 	// storage already ("local:import/debian-12.qcow2"). Empty: savepoint's own
 	// guest image, built on this machine from Debian packages and uploaded.
 	Image string `mapstructure:"image"`
-	// Checksum is the SHA-256 of the URL's file in hexadecimal digits.
+	// Checksum is the SHA-256 or SHA-512 of the URL's file in hexadecimal digits,
+	// lower case. In the file "sha256:" or "sha512:" may stand before it.
 	Checksum string `mapstructure:"checksum"`
+	// CPU is the type of the guests' processor, as Proxmox VE calls it. All nodes
+	// must have what it needs: a snapshot's memory goes back on the same type.
+	// Default "x86-64-v2-AES".
+	CPU string `mapstructure:"cpu"`
+	// Cores of the guests. Default 1.
+	Cores int `mapstructure:"cores"`
+	// Memory of the guests; a snapshot with memory writes up to twice of it.
+	// Default 512MiB.
+	Memory Size `mapstructure:"memory"`
 	// Bridge is the network on which it is prepared. Default: Sandbox.Bridge.
 	Bridge string `mapstructure:"bridge"`
 	// Address with its prefix there, and Gateway. Default: the last host of

@@ -38,10 +38,12 @@ type checker struct {
 // validate brings values into their normal form and reports every problem.
 func validate(c *Config, f *file, needCluster bool, r *report) {
 	k := checker{c: c, r: r}
+	k.standIns()
 	k.secrets(f)
 	k.cluster()
 	k.ranges()
 	k.sandbox()
+	k.pool()
 	k.ssh()
 	k.words()
 	k.validation()
@@ -94,6 +96,10 @@ func (k checker) secrets(f *file) {
 		secret, cause, mend := readSecret(cl.TokenSecretFile)
 		if cause != "" {
 			k.bad("cluster.token_secret_file", cause, mend)
+			return
+		}
+		if standInOf(secret.Reveal()) != "" {
+			k.bad("cluster.token_secret_file", "holds a stand-in and no secret", "write the token's secret into it; pveum user token add printed it")
 			return
 		}
 		cl.TokenSecret = secret
@@ -200,6 +206,7 @@ func (k checker) ranges() {
 		{"cluster.task_timeout", c.Cluster.TaskTimeout, time.Second, 24 * time.Hour},
 		{"cluster.poll_interval", c.Cluster.PollInterval, 10 * time.Millisecond, 250 * time.Millisecond},
 		{"sandbox.boot_timeout", c.Sandbox.BootTimeout, time.Second, time.Hour},
+		{"pool.proof_age", c.Pool.ProofAge, time.Minute, 7 * day},
 		{"run.timeout", c.Run.Timeout, time.Millisecond, 168 * time.Hour},
 		{"run.rollback_timeout", c.Run.RollbackTimeout, time.Second, 24 * time.Hour},
 		{"run.snapshot_timeout", c.Run.SnapshotTimeout, time.Millisecond, 24 * time.Hour},
@@ -224,6 +231,8 @@ func (k checker) ranges() {
 		{"cluster.limits.full_clones", int64(c.Cluster.Limits.FullClones), 1, 64},
 		{"cluster.limits.linked_clones", int64(c.Cluster.Limits.LinkedClones), 1, 64},
 		{"cluster.limits.per_node", int64(c.Cluster.Limits.PerNode), 1, 256},
+		{"pool.size", int64(c.Pool.Size), 0, 1000},
+		{"pool.max_per_node", int64(c.Pool.MaxPerNode), 0, 1000},
 		{"run.output_limit", int64(c.Run.OutputLimit), 1, 1 << 30},
 		{"network.underlay_mtu", int64(c.Network.UnderlayMTU), 1280, 65535},
 		{"network.vni_first", int64(c.Network.VNIFirst), 1, 1<<24 - 1},
@@ -231,6 +240,8 @@ func (k checker) ranges() {
 		{"network.asn", int64(c.Network.ASN), 1, 1<<32 - 1},
 		{"workspace.size", int64(c.Workspace.Size), 64 << 20, 1 << 50},
 		{"workspace.reserve", int64(c.Workspace.Reserve), 1 << 20, 1 << 50},
+		{"template.cores", int64(c.Template.Cores), 1, 512},
+		{"template.memory", int64(c.Template.Memory), 128 << 20, 1 << 42},
 		{"validate.max_entries", int64(c.Validate.MaxEntries), 1, 10_000_000},
 	} {
 		if n.value < n.least || n.value > n.top {
@@ -258,23 +269,22 @@ func (k checker) sandbox() {
 		switch {
 		case !s.Subnet.Contains(s.Gateway):
 			k.bad("sandbox.gateway", fmt.Sprintf("is outside sandbox.subnet %s", s.Subnet), "choose an address in the subnet, or remove it for sealed guests")
-		case s.Gateway == s.Subnet.Addr() || s.Gateway == lastAddr(s.Subnet):
+		case s.Gateway == s.Subnet.Addr() || s.Subnet.Addr().Is4() && s.Gateway == LastAddr(s.Subnet):
 			k.bad("sandbox.gateway", "is the network's own or its broadcast address", "choose a host address in the subnet")
 		}
 	}
 	k.word("sandbox.root_boundary", s.RootBoundary, "machine", "disk")
 }
 
-// lastAddr is the highest address of an IPv4 prefix; IPv6 has no broadcast and
-// gives the zero value.
-func lastAddr(p netip.Prefix) netip.Addr {
-	if !p.Addr().Is4() {
-		return netip.Addr{}
+// LastAddr is the highest address of a prefix; that of an IPv4 network is its
+// broadcast address.
+func LastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	a := p.Masked().Addr().As4()
-	n := binary.BigEndian.Uint32(a[:]) | ^uint32(0)>>p.Bits()
-	binary.BigEndian.PutUint32(a[:], n)
-	return netip.AddrFrom4(a)
+	last, _ := netip.AddrFromSlice(b)
+	return last
 }
 
 func (k checker) ssh() {

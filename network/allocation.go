@@ -97,6 +97,16 @@ func tenantOf(key string) string {
 // sorted returns the keys of a map in order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
+// ZoneIDs are the ids of our zones, sorted.
+func (a Allocation) ZoneIDs() []string {
+	var out []string
+	for _, z := range a.Zones {
+		out = append(out, z.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // clone copies the allocation, so that plans do not share what they change.
 func (a Allocation) clone() Allocation {
 	zones, vnets := map[string]ZoneRecord{}, map[string]VNetRecord{}

@@ -24,11 +24,11 @@ const (
 	// LinkLocal is the same to the target's link-local address, which the one
 	// who measures finds out.
 	LinkLocal Protocol = "ipv6-link-local"
-	// ARPSpoof: From claims To's address by ARP and neighbour advertisements.
-	// "reachable" means that a neighbour of To believed it, or that traffic for
-	// To arrived at From.
+	// ARPSpoof: From claims an address of To's network by ARP and neighbour
+	// advertisements. "reachable" means that the claim arrived at a guest of another
+	// tenant. The address is nobody's.
 	ARPSpoof Protocol = "arp-spoof"
-	// MACSpoof is the same with frames that bear To's MAC address.
+	// MACSpoof is the same with frames from a MAC address that is nobody's.
 	MACSpoof Protocol = "mac-spoof"
 	// MTU: a packet of Check.MTU bytes that must not be fragmented arrives whole.
 	MTU Protocol = "mtu"
@@ -40,10 +40,18 @@ const (
 // Reach is what is expected or was observed. The zero value is neither.
 type Reach string
 
-// The two results.
+// The results.
 const (
 	Reachable   Reach = "reachable"
 	Unreachable Reach = "unreachable"
+	// NoRoute is only observed: From's kernel has no route to To, and what was put
+	// on the link all the same was not answered. Without that the silence would be
+	// the guest's own and no property of the network. It is as expected where the
+	// network is sealed by having no gateway: Check.Gateless.
+	NoRoute Reach = "no route"
+	// Exempt is only expected, and whatever is measured is as expected: the SSH
+	// port of a jump host, in the networks of the tenants that it has a leg in.
+	Exempt Reach = "exempt"
 )
 
 // Guest is a sandbox that takes part in the proof.
@@ -57,16 +65,27 @@ type Guest struct {
 // Role is what a place outside of the zones is to a sandbox.
 type Role string
 
-// The roles. A proof needs a place of each: what was not tried is not sealed.
+// The roles. A proof needs a place of each of the first five: what was not tried
+// is not sealed.
 const (
 	RoleOrchestrator Role = "orchestrator"
 	RoleAPI          Role = "api"
 	RoleNode         Role = "node"
 	RoleMetadata     Role = "metadata"
 	RoleOutside      Role = "outside"
+	// RoleUnderlay are addresses of nodes between the nodes, where they are not
+	// those of RoleNode.
+	RoleUnderlay Role = "underlay"
+	// RoleJump is a host through which guests are reached. Its addresses in a
+	// tenant's subnets are legs; at those its SSH port is exempt, for that tenant,
+	// and nothing else is.
+	RoleJump Role = "jump"
 )
 
-var roles = []Role{RoleOrchestrator, RoleAPI, RoleNode, RoleMetadata, RoleOutside}
+var (
+	needed = []Role{RoleOrchestrator, RoleAPI, RoleNode, RoleMetadata, RoleOutside}
+	roles  = append(slices.Clone(needed), RoleUnderlay, RoleJump)
+)
 
 // Place is something that no sandbox may reach.
 type Place struct {
@@ -74,7 +93,11 @@ type Place struct {
 	Name      string // of a node: its name in the cluster
 	Addresses []netip.Addr
 	TCP, UDP  []uint16 // ports to try
+	SSH       uint16   // of RoleJump: the exempt port; 0 = 22
 }
+
+// JumpPort is the port that is exempt at the legs of a jump host.
+func (p Place) JumpPort() uint16 { return cmp.Or(p.SSH, 22) }
 
 // Scene is where the proof is made. Placements are data: nothing is looked up.
 type Scene struct {
@@ -91,16 +114,19 @@ type Check struct {
 	Protocol Protocol
 	Expected Reach
 
-	Source  string // guest that sends; "" when a node or the orchestrator looks
-	Target  string // guest that is tried; "" for a place
-	Node    string // of Route: where to look
-	Zone    string // of Route: id of the zone whose table to read
-	Address netip.Addr
-	Port    uint16 // 0: any that has a listener
+	Source  string     // guest that sends; "" when a node or the orchestrator looks
+	Target  string     // guest that is tried; "" for a place
+	Node    string     // of Route: where to look
+	Zone    string     // of Route: id of the zone whose table to read
+	Address netip.Addr // of ARPSpoof: what is claimed
+	Port    uint16     // 0: any that has a listener
 	MTU     int
 	// Open: of a router that has to answer anyway; only a connection that is
 	// accepted is "reachable", because a refusal shows that nothing listens.
 	Open bool
+	// Gateless: From's network has no way out for the address, so NoRoute is as
+	// good as Unreachable.
+	Gateless bool
 }
 
 // Checks returns the table of what has to be measured, in order. Each guest is
@@ -189,7 +215,7 @@ func (b *checker) fits() error {
 	if b.s.Focus != "" && !seen[b.s.Focus] {
 		bad("guest %q is not among the guests", b.s.Focus)
 	}
-	for _, r := range roles {
+	for _, r := range needed {
 		if !slices.ContainsFunc(b.s.Places, func(p Place) bool { return p.Role == r }) {
 			bad("no place of role %s is given, and what is not tried is not sealed; write network.places", r)
 		}
@@ -250,18 +276,60 @@ func (b *checker) outside(g Guest) {
 		if s.Gateway.IsValid() {
 			for _, p := range b.s.Places {
 				if p.Role == RoleNode {
-					b.ports(Check{From: name, To: "gateway", Expected: Unreachable, Source: g.Name, Address: s.Gateway, Open: true}, TCP, p.TCP)
+					b.ports(Check{From: name, To: "gateway", Expected: Unreachable, Source: g.Name, Address: s.Gateway, Open: true}, TCP, b.notExempt(s.Gateway, p.TCP))
 				}
 			}
 		}
 	}
 }
 
+// notExempt are those ports at an address that are not a jump host's SSH port.
+func (b *checker) notExempt(addr netip.Addr, ports []uint16) []uint16 {
+	return slices.DeleteFunc(slices.Clone(ports), func(port uint16) bool {
+		return slices.ContainsFunc(b.s.Places, func(p Place) bool {
+			return p.Role == RoleJump && p.JumpPort() == port && slices.Contains(p.Addresses, addr)
+		})
+	})
+}
+
+// leg says whether the address is in a subnet of the guest's tenant.
+func (b *checker) leg(g Guest, addr netip.Addr) bool {
+	for _, t := range b.w.Tenants {
+		for _, v := range t.VNets {
+			if t.Name == g.Tenant && slices.ContainsFunc(v.Subnets, func(s Subnet) bool { return s.Prefix.Contains(addr) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// jump adds the checks against a leg of a jump host. It is a neighbour, whose
+// kernel answers; but nothing may listen beside its SSH server.
+func (b *checker) jump(c Check, p Place) {
+	c.Expected = Exempt
+	b.ports(c, TCP, []uint16{p.JumpPort()})
+	c.Expected, c.Open = Unreachable, true
+	b.ports(c, TCP, b.notExempt(c.Address, p.TCP))
+}
+
+// gateless says whether the guest's network has no way to an address that must not
+// be reached.
+func (b *checker) gateless(g Guest, addr netip.Addr) bool {
+	_, v, _ := b.network(g)
+	onLink := slices.ContainsFunc(v.Subnets, func(s Subnet) bool { return s.Prefix.Contains(addr) })
+	return !onLink && !(routed(v, addr) && speaks(g, addr))
+}
+
 // place adds the checks against one place.
 func (b *checker) place(g Guest, to string, p Place) {
-	c := Check{From: "guest " + g.Name, To: to, Expected: Unreachable, Source: g.Name}
+	c := Check{From: "guest " + g.Name, To: to, Source: g.Name}
 	for _, addr := range p.Addresses {
-		c.Address = addr
+		c.Address, c.Expected, c.Gateless = addr, Unreachable, b.gateless(g, addr)
+		if p.Role == RoleJump && b.leg(g, addr) {
+			b.jump(c, p)
+			continue
+		}
 		b.ports(c, TCP, p.TCP)
 		b.ports(c, UDP, p.UDP)
 		at := c
@@ -274,7 +342,7 @@ func (b *checker) place(g Guest, to string, p Place) {
 	// A node is the guest's neighbour: its end of the vnet has a link-local
 	// address whether or not anybody configured one.
 	if p.Role == RoleNode && p.Name == g.Node {
-		c.Address, c.Protocol, c.Open = netip.Addr{}, LinkLocal, true
+		c.Address, c.Protocol, c.Expected, c.Gateless, c.Open = netip.Addr{}, LinkLocal, Unreachable, false, true
 		for _, port := range p.TCP {
 			c.To, c.Port = fmt.Sprintf("%s port %d", to, port), port
 			b.add(c)
@@ -309,6 +377,7 @@ func (b *checker) pair(from, to Guest) {
 		if from.Tenant == to.Tenant && speaks(from, addr) {
 			expected = within(zone, fromNet, toNet, addr, from.Node == to.Node)
 		}
+		base.Gateless = expected == Unreachable && b.gateless(from, addr)
 		if addr.Is6() {
 			with(IPv6, expected, addr, 0)
 		} else {
@@ -320,11 +389,25 @@ func (b *checker) pair(from, to Guest) {
 			with(MTU, Reachable, addr, b.w.mtu(zone))
 		}
 	}
+	base.Gateless = false
 	if from.Tenant != to.Tenant {
 		with(LinkLocal, Unreachable, netip.Addr{}, 0)
-		with(ARPSpoof, Unreachable, to.Addresses[0], 0)
 		with(MACSpoof, Unreachable, to.Addresses[0], 0)
+		base.Protocol, base.Expected, base.Address = ARPSpoof, Unreachable, decoy(toNet, to.Addresses[0])
+		base.To = fmt.Sprintf("guest %s as %s", to.Name, base.Address)
+		b.add(base)
 	}
+}
+
+// decoy is what is claimed in the place of a guest's address: its subnet's own,
+// which nobody has and which is never given out.
+func decoy(v VNet, addr netip.Addr) netip.Addr {
+	for _, s := range v.Subnets {
+		if s.Prefix.Contains(addr) {
+			return s.Prefix.Masked().Addr()
+		}
+	}
+	return netip.Addr{} // no guest is elsewhere
 }
 
 // speaks says whether the guest has an address of the same family.

@@ -47,7 +47,11 @@ func table(checks []Check, from string) []string {
 	var out []string
 	for _, c := range checks {
 		if c.From == from {
-			out = append(out, fmt.Sprintf("%s %s %s", c.Protocol, c.To, c.Expected))
+			line := fmt.Sprintf("%s %s %s", c.Protocol, c.To, c.Expected)
+			if c.Gateless {
+				line += " gateless"
+			}
+			out = append(out, line)
 		}
 	}
 	return out
@@ -77,17 +81,22 @@ func TestChecksOfOneGuest(t *testing.T) {
 	add("reachable", "guest b2 10.20.0.11", "tcp", "udp", "icmp", "mtu")
 	add("reachable", "guest b3 10.20.1.10", "tcp", "udp", "icmp")
 	for guest, addrs := range map[string][2]string{"r1": {"10.30.0.10", "fd00:30::10"}, "r2": {"10.30.0.11", "fd00:30::11"}} {
-		add("unreachable", "guest "+guest+" "+addrs[0], "tcp", "udp", "icmp", "arp-spoof", "mac-spoof")
-		add("unreachable", "guest "+guest+" "+addrs[1], "ipv6")
+		add("unreachable", "guest "+guest+" "+addrs[0], "tcp", "udp", "icmp", "mac-spoof")
+		add("unreachable", "guest "+guest+" as 10.30.0.0", "arp-spoof")
+		add("unreachable gateless", "guest "+guest+" "+addrs[1], "ipv6") // b1 has no IPv6 address
 		add("unreachable", "guest "+guest, "ipv6-link-local")
 	}
 	for _, p := range places() {
 		to := string(p.Role) + " " + p.Name
 		for _, ip := range p.Addresses {
-			add("unreachable", fmt.Sprintf("%s %s", to, netip.AddrPortFrom(ip, 22)), "tcp")
-			add("unreachable", fmt.Sprintf("%s %s", to, netip.AddrPortFrom(ip, 53)), "udp")
+			expected := "unreachable"
 			if ip.Is6() {
-				add("unreachable", to+" "+ip.String(), "ipv6")
+				expected = "unreachable gateless"
+			}
+			add(expected, fmt.Sprintf("%s %s", to, netip.AddrPortFrom(ip, 22)), "tcp")
+			add(expected, fmt.Sprintf("%s %s", to, netip.AddrPortFrom(ip, 53)), "udp")
+			if ip.Is6() {
+				add(expected, to+" "+ip.String(), "ipv6")
 			} else {
 				add("unreachable", to+" "+ip.String(), "icmp")
 			}
@@ -157,6 +166,9 @@ func TestChecksByZoneType(t *testing.T) {
 		for _, c := range mustChecks(t, w, a, s) {
 			if c.From == "guest b1" && c.Protocol == TCP {
 				got[c.Target] = c.Expected
+				if away := c.Target != "a0" && c.Target != "b2"; c.Address.Is4() && c.To != "gateway 10.20.0.1:22" && c.Gateless != (away && !tt.gateways) {
+					t.Errorf("%s, gateways %v: %+v", tt.zone, tt.gateways, c)
+				}
 			}
 		}
 		if got["a0"] != tt.same || got["b2"] != tt.other || got["b3"] != tt.aside || got["r1"] != Unreachable {
@@ -292,6 +304,87 @@ func TestJudgeNeedsBothExpectations(t *testing.T) {
 		if r := Judge(tt.checks, answer(tt.checks)); r.Sealed != tt.want {
 			t.Errorf("%v: sealed %v", tt.checks, r.Sealed)
 		}
+	}
+}
+
+// F108: a guest's own lack of a route proves something only where the network is
+// meant to have no way out; what is exempt may be either, and is measured.
+func TestJudgeNoRouteAndExempt(t *testing.T) {
+	up, down := Check{From: "a", To: "b", Protocol: TCP, Expected: Reachable}, Check{From: "a", To: "d", Protocol: TCP, Expected: Unreachable}
+	gateless := func(c Check) Check { c.Gateless = true; return c }
+	for _, tt := range []struct {
+		expected, got Reach
+		gateless      bool
+		want          bool
+	}{
+		{Unreachable, NoRoute, false, false}, {Unreachable, NoRoute, true, true}, {Unreachable, Unreachable, true, true}, {Unreachable, Reachable, true, false},
+		{Unreachable, "", true, false}, {Reachable, NoRoute, true, false}, {NoRoute, NoRoute, true, false},
+		{Exempt, Reachable, false, true}, {Exempt, Unreachable, false, true}, {Exempt, NoRoute, false, true}, {Exempt, Exempt, false, false}, {Exempt, "", false, false},
+	} {
+		c := Check{From: "a", To: "c", Protocol: TCP, Expected: tt.expected}
+		if tt.gateless {
+			c = gateless(c)
+		}
+		r := Judge([]Check{up, c, down}, []Observation{{"a", "b", TCP, Reachable}, {"a", "c", TCP, tt.got}, {"a", "d", TCP, Unreachable}})
+		if r.Checks[1].OK != tt.want || r.Sealed != tt.want {
+			t.Errorf("expected %q, observed %q, gateless %v: ok %v, sealed %v", tt.expected, tt.got, tt.gateless, r.Checks[1].OK, r.Sealed)
+		}
+	}
+	exempt := Check{From: "a", To: "c", Protocol: TCP, Expected: Exempt}
+	if r := Judge([]Check{up, exempt}, []Observation{{"a", "b", TCP, Reachable}, {"a", "c", TCP, Unreachable}}); r.Sealed {
+		t.Error("sealed without anything that must not be reached")
+	}
+}
+
+// F106: a jump host is exempt at its SSH port, in the networks of the tenant that
+// it has a leg in, and nowhere else; every exemption is a line of the table.
+func TestChecksOfJumpHost(t *testing.T) {
+	_, a := applied(t, two())
+	s := scene()
+	s.Places = append(s.Places, Place{Role: RoleJump, Name: "bastion", SSH: 2222, TCP: []uint16{22, 2222}, UDP: []uint16{53},
+		Addresses: []netip.Addr{addr("10.20.0.8"), addr("10.20.0.1"), addr("10.30.0.8"), addr("192.168.60.9")}})
+	checks := mustChecks(t, two(), a, s)
+	for from, want := range map[string][]string{
+		"guest b1": {
+			"tcp jump bastion 10.20.0.8:2222 exempt", "tcp jump bastion 10.20.0.8:22 unreachable",
+			"tcp jump bastion 10.20.0.1:2222 exempt", "tcp gateway 10.20.0.1:22 unreachable",
+			"icmp jump bastion 10.30.0.8 unreachable", "tcp jump bastion 10.30.0.8:2222 unreachable",
+			"tcp jump bastion 192.168.60.9:2222 unreachable", "udp jump bastion 192.168.60.9:53 unreachable",
+		},
+		"guest r1": {"tcp jump bastion 10.30.0.8:2222 exempt", "tcp jump bastion 10.20.0.8:2222 unreachable"},
+	} {
+		got := table(checks, from)
+		for _, line := range want {
+			if !slices.Contains(got, line) {
+				t.Errorf("%s: %q is missing in\n%s", from, line, strings.Join(got, "\n"))
+			}
+		}
+	}
+	for _, c := range checks {
+		if c.Expected == Exempt && (c.Protocol != TCP || c.Port != 2222) || c.Expected == Unreachable && c.Address == addr("10.20.0.8") && c.Source == "b1" && !c.Open {
+			t.Errorf("%+v", c)
+		}
+	}
+	s.Places[len(s.Places)-1].SSH = 0
+	if got := table(mustChecks(t, two(), a, s), "guest b1"); slices.Contains(got, "tcp gateway 10.20.0.1:22 unreachable") || !slices.Contains(got, "tcp jump bastion 10.20.0.1:22 exempt") {
+		t.Errorf("a gateway that is the jump host: %s", strings.Join(got, "\n"))
+	}
+}
+
+// A claim is made for an address that is nobody's: one that was believed must not
+// leave the guest's own in tables that later proofs read.
+func TestSpoofedAddressIsNobodys(t *testing.T) {
+	_, a := applied(t, two())
+	n := 0
+	for _, c := range mustChecks(t, two(), a, scene()) {
+		if c.Protocol == ARPSpoof {
+			if n++; slices.ContainsFunc(scene().Guests, func(g Guest) bool { return slices.Contains(g.Addresses, c.Address) }) || !c.Address.IsValid() {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("nothing is claimed")
 	}
 }
 

@@ -35,6 +35,16 @@
 //     where one was added, the next plan takes it away.
 //   - Addresses of sandboxes are unique over all tenants.
 //   - A proof fails closed: what was not measured is not sealed.
+//   - A proof claims no address and no MAC address of a guest. A node that believes
+//     a claim (arp_accept) tells it to all nodes by EVPN, and for minutes: the
+//     guest's traffic would go astray, the next proof would find a route of its
+//     address in another zone, and FRR takes an address that moves to and fro for a
+//     duplicate. Layer 2 does not care whose address it is, so nobody's does: the
+//     subnet's own.
+//   - That a guest has no route is no property of its network. It counts only where
+//     no gateway is configured, and only if it was tried all the same.
+//   - What a jump host is exempt from is in the table: [Exempt].
+//   - Nothing is removed while guests that may use it cannot be seen.
 //
 // # Limits
 //

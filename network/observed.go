@@ -137,6 +137,9 @@ type Observed struct {
 	Others      []Object
 	Nodes       []Node
 	Attachments []Attachment
+	// Hidden says why there may be guests that Attachments does not have, and what
+	// to do; "" when it has all of them.
+	Hidden string
 	// Interfaces are the names of the nodes' network interfaces. A vnet is a
 	// bridge, and the cluster does not mind a name that is in use.
 	Interfaces []string

@@ -167,18 +167,22 @@ func (p *planner) keep(surplus map[Kind]map[string]Object) []object {
 	zones := map[string]string{} // zone → why it is kept
 	for _, id := range sorted(surplus[KindVNet]) {
 		v := surplus[KindVNet][id]
-		if vms := p.o.users(id); len(vms) > 0 {
-			hold(v, "is used by "+strings.Join(vms, ", "), vms)
+		if why, vms := p.used(id); why != "" {
+			hold(v, why, vms)
+			short := "is used"
+			if len(vms) == 0 {
+				short = "may be used"
+			}
 			for _, s := range v.sides() {
-				zones[s["zone"]] = "has vnet " + id + ", which is used"
+				zones[s["zone"]] = "has vnet " + id + ", which " + short
 			}
 		}
 	}
 	for _, id := range sorted(surplus[KindSubnet]) {
 		s := surplus[KindSubnet][id]
 		for _, side := range s.sides()[:1] {
-			if vms := p.o.users(side["vnet"]); len(vms) > 0 {
-				hold(s, "is in vnet "+side["vnet"]+", which is used by "+strings.Join(vms, ", "), vms)
+			if why, vms := p.used(side["vnet"]); why != "" {
+				hold(s, "is in vnet "+side["vnet"]+", which "+why, vms)
 			}
 		}
 	}
@@ -197,6 +201,17 @@ func (p *planner) keep(surplus map[Kind]map[string]Object) []object {
 		}
 	}
 	return out
+}
+
+// used says why a vnet cannot go, "" when nobody can be on it.
+func (p *planner) used(vnet string) (why string, vms []string) {
+	switch vms = p.o.users(vnet); {
+	case len(vms) > 0:
+		return "is used by " + strings.Join(vms, ", "), vms
+	case p.o.Hidden != "":
+		return "may be used by guests that cannot be seen: " + p.o.Hidden, nil
+	}
+	return "", nil
 }
 
 // overlapsKept finds wanted subnets that would share addresses with one that

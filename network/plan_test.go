@@ -333,6 +333,24 @@ func TestDestroyKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
+// Where guests cannot be seen nobody says that a vnet is unused.
+func TestDestroyWithoutSeeingGuests(t *testing.T) {
+	c, a := applied(t, two())
+	o := c.observe()
+	o.Hidden = "no privilege"
+	p, err := Destroy(o, a)
+	if err != nil || len(p.Changes) != 0 || !p.Settled.Equal(a) {
+		t.Fatalf("%+v, %v", p.Changes, err)
+	}
+	for _, v := range a.VNets {
+		if !slices.ContainsFunc(p.Kept, func(k Kept) bool {
+			return k.ID == v.ID && k.Reason == "may be used by guests that cannot be seen: no privilege" && len(k.VMs) == 0
+		}) {
+			t.Errorf("%s is not kept with its reason: %+v", v.ID, p.Kept)
+		}
+	}
+}
+
 // A controller of ours that somebody else's zone came to use stays.
 func TestDestroyKeepsSharedController(t *testing.T) {
 	c, a := applied(t, two())

@@ -32,9 +32,9 @@ type Result struct {
 }
 
 // Judge compares what was measured with what is expected. It fails closed: a
-// check without an answer, with two different ones, or with one that is
-// neither of the two results is not ok. Sealed needs every check ok, and at
-// least one of each expectation: a table that only shows silence proves a dead
+// check without an answer, with two different ones, or with one that is none of
+// the results is not ok. Sealed needs every check ok, and at least one that must
+// and one that must not be reached: a table that only shows silence proves a dead
 // network, and one that only shows answers proves no isolation.
 func Judge(checks []Check, observations []Observation) Report {
 	seen := map[[3]string]Reach{}
@@ -52,12 +52,24 @@ func Judge(checks []Check, observations []Observation) Report {
 		if got == "" {
 			got = NotMeasured
 		}
-		ok := got == c.Expected && (got == Reachable || got == Unreachable)
+		ok := meets(c, got)
 		r.Checks = append(r.Checks, Result{c.From, c.To, c.Protocol, c.Expected, got, ok})
 		proved[c.Expected], all = true, all && ok
 	}
 	r.Sealed = all && proved[Reachable] && proved[Unreachable]
 	return r
+}
+
+// meets says whether what was observed is as expected.
+func meets(c Check, got Reach) bool {
+	switch c.Expected {
+	case Exempt:
+		return got == Reachable || got == Unreachable || got == NoRoute
+	case Unreachable:
+		return got == Unreachable || got == NoRoute && c.Gateless
+	default:
+		return got == Reachable && c.Expected == Reachable
+	}
 }
 
 // Failed returns the lines that are not ok, in order.

@@ -11,8 +11,8 @@ import (
 
 // Collect deletes the snapshots of finished transactions, the newest of each
 // sandbox first, and returns how many transactions it settled. Sandboxes that
-// are at work, or have an open or stuck transaction, are left for later. What
-// could not be deleted now stays noted in the journal; its errors are joined.
+// are at work, or have an open or stuck transaction, are left for later, and so
+// is a snapshot that was taken ahead and waits for its command. What could not be deleted now stays noted in the journal; its errors are joined.
 func (e *Engine) Collect(ctx context.Context) (int, error) {
 	if err := e.load(ctx); err != nil {
 		return 0, err
@@ -24,11 +24,11 @@ func (e *Engine) Collect(ctx context.Context) (int, error) {
 			fails = append(fails, fmt.Errorf("collect: %w: %w", ErrUnavailable, ctx.Err()))
 			break
 		}
-		release, err := e.claim(sb, string(sb), "collect")
-		if err != nil {
+		release, ok := e.claimIdle(sb, "collect")
+		if !ok {
 			continue
 		}
-		k, err := e.collect(ctx, sb)
+		k, err := e.collect(ctx, sb, nil)
 		release()
 		n += k
 		if err != nil {
@@ -55,26 +55,36 @@ func (e *Engine) collectable(keep int) []SandboxID {
 // collectIfMany keeps a sandbox from piling up snapshots when nobody calls
 // Collect. The caller holds the sandbox. Failure costs nothing but space.
 func (e *Engine) collectIfMany(ctx context.Context, sb Sandbox) {
+	if e.deletable(sb.ID) >= e.c.Keep {
+		_, _ = e.collect(ctx, sb.ID, nil)
+	}
+}
+
+// deletable is how many transactions of the sandbox have snapshots to delete,
+// but for those that were looked for in vain a moment ago.
+func (e *Engine) deletable(sb SandboxID) (n int) {
 	e.mu.Lock()
-	now, n := e.c.Now(), 0
-	for _, t := range e.boxes[sb.ID].spent {
+	defer e.mu.Unlock()
+	now := e.c.Now()
+	for _, t := range e.boxes[sb].spent {
 		if now.Sub(t.looked) > lookAgain {
 			n++
 		}
 	}
-	e.mu.Unlock()
-	if n >= e.c.Keep {
-		_, _ = e.collect(ctx, sb.ID)
-	}
+	return n
 }
 
-// collect deletes what one sandbox has to spare. The caller holds it.
-func (e *Engine) collect(ctx context.Context, sb SandboxID) (n int, err error) {
+// collect deletes what one sandbox has to spare, until stop says that somebody
+// waits; nil: nobody does. The caller holds the sandbox.
+func (e *Engine) collect(ctx context.Context, sb SandboxID, stop func() bool) (n int, err error) {
 	e.mu.Lock()
 	spent := slices.Clone(e.boxes[sb].spent)
 	e.mu.Unlock()
 	// Snapshots are a stack: the newest goes first.
 	for _, t := range slices.Backward(spent) {
+		if stop != nil && stop() {
+			return n, nil
+		}
 		settled, err := e.collectOne(ctx, t)
 		if err != nil {
 			return n, err
@@ -170,19 +180,19 @@ func (e *Engine) Forget(ctx context.Context, sb SandboxID) error {
 	if err := e.load(ctx); err != nil {
 		return err
 	}
-	e.mu.Lock()
+	if err := e.lockIdle(ctx, sb); err != nil {
+		return fmt.Errorf("forget sandbox %s: %w", sb, err)
+	}
 	b := e.boxes[sb]
 	if b == nil {
 		e.mu.Unlock()
 		return nil
 	}
-	left := slices.Clone(b.spent)
 	for _, t := range b.open {
 		if t.State != StateStuck {
 			e.mu.Unlock()
 			return fmt.Errorf("forget sandbox %s: %w", sb, unfinishedError(t))
 		}
-		left = append(left, t)
 	}
 	if b.holder != "" {
 		defer e.mu.Unlock()
@@ -191,6 +201,15 @@ func (e *Engine) Forget(ctx context.Context, sb SandboxID) error {
 	b.holder = "forget"
 	e.mu.Unlock()
 	defer e.unclaim(sb)
+	if err := e.dropAhead(ctx, sb, "the sandbox is gone"); err != nil {
+		return fmt.Errorf("forget sandbox %s: %w", sb, err)
+	}
+	e.mu.Lock()
+	left := slices.Clone(b.spent)
+	for _, t := range b.open {
+		left = append(left, t)
+	}
+	e.mu.Unlock()
 	for _, v := range left {
 		t := &tx{e: e, view: v}
 		if err := t.append(ctx, entry{event: evAbandoned, settled: true}); err != nil {

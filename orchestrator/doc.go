@@ -25,6 +25,11 @@
 //	open → (ran, when validations follow) → committing → committed
 //	open|saving|returning → rolling-back → …, returning → stuck
 //
+// and, with a snapshot taken ahead of its command (see below):
+//
+//	begun → prepared → snapshotted → …       a command adopts it
+//	prepared → restored → rolled-back        it is not used: nothing ran
+//
 // The order of writes and effects (| is one durable write):
 //
 //	| begin                intent: command, verdict, boundary, snapshot name, run state
@@ -74,6 +79,27 @@
 //	  as for a rollback
 //	| returned
 //
+// A process that stays (Config.Ahead) does what can be done before the next
+// command while nobody waits: when a command of Run has ended, and when
+// Engine.Ahead asked. It deletes spent snapshots, several at once, and takes the
+// snapshot that the next command will most likely need:
+//
+//	| begin                intent, without a command
+//	  mark the guest, order the snapshot
+//	| task
+//	  ask how the guest is, and what it has written (GuestFacts.Writes)
+//	| ahead                it waits
+//
+// A command that needs that boundary asks the guest once more, and the cluster
+// nothing. If the guest is of the same boot and marker, with the right time, and
+// nothing was written since, the command goes on with it:
+//
+//	| adopt, run           adopt is the begin's record, with the command
+//
+// Otherwise the snapshot is given up, which is a write, and is one to delete; the
+// command takes its own. Whoever wants the sandbox meanwhile waits for the work
+// that is under way and no longer. Quiet ends it.
+//
 // A read-only command needs two writes: begin and run before it, the rest after.
 // Records are merged only where no effect lies between them: a crash then leaves
 // the state before the first or after the last, as it would anyway. They are
@@ -98,6 +124,11 @@
 //     alone. The snapshots of newer ones are deleted before.
 //   - An idempotency key is used up by one begin or step of its sandbox. The same
 //     request gets that one's result, another one is refused.
+//   - A snapshot taken ahead is used by the process that took it, by one command,
+//     and only when nothing was written in the guest since. Nothing ran under one
+//     that is not used, so nothing is ever rolled back to it.
+//   - No snapshot is deleted between a command and its answer, unless the sandbox
+//     has Config.Keep of them.
 //   - A session is changed by the record "commit" and by nothing before it.
 //   - A grant is used by one begun transaction at most, and by none that is denied.
 //     It is for one exact command, account and sandbox. Validations have none.
@@ -132,6 +163,18 @@
 // A command that is denied uses no idempotency key, and the values of variables
 // are not compared when a key comes again: they may be secrets. A key whose
 // command never started stays used.
+// That nothing was written means that no block of any of the guest's disks was
+// between two answers to Inspect, each after a sync: what was only in the guest's
+// memory is written by the first, or tells by the second. It says nothing of what
+// is on no disk: memory, and file systems there, of which the agent has none of
+// its own (its /tmp and /dev/shm are on the workspace volume). What processes in
+// the background did in memory only since a snapshot of the boundary machine was
+// taken ahead is undone with its command. Nor does it tell what else was written
+// between the snapshot and the first answer, or between the second and the
+// command: that is undone with the command, as what is written between any
+// snapshot and its command. A guest that writes by itself (logs, timers, the late
+// initialization of a new file system) costs the use, not the truth.
+// The step policy of a command that adopts is told to observers under another id.
 // A snapshot whose order comes more than two hours late, or after the clock was
 // set forward by as much, is found by gc only.
 // A guest that does not answer is not marked before its machine is rolled back:

@@ -36,8 +36,15 @@ type Config struct {
 	OutputLimit  int64 // bytes per stream in an Outcome; 0 = 1 MiB
 	RecordLimit  int   // bytes per stream in the journal; 0 = 64 KiB
 	// Keep is how many snapshots of finished transactions a sandbox may carry
-	// before Run collects them first; 0 = 4.
+	// before Run collects them first, one taken ahead included; 0 = 4. In the
+	// background they are collected when there are half as many.
 	Keep int
+	// Ahead takes the snapshot that a sandbox's next command will need in the
+	// background, when a command has ended, and deletes spent snapshots there:
+	// for processes that stay, and that call Quiet at their end.
+	Ahead bool
+	// Go starts work in the background; nil = a goroutine.
+	Go func(work func())
 	// Parallel is how many sandboxes Recover works on at once; 0 = 16.
 	Parallel int
 	// Guards are what every transaction is validated by.
@@ -93,6 +100,9 @@ type box struct {
 	holder TxID                  // the transaction or operation that works on it now
 	open   map[TxID]*Transaction // not final: recovery has to settle them
 	spent  []*Transaction        // final, snapshot not collected; oldest first
+	last   Boundary              // of the last transaction that had one
+	work   *work                 // the engine's own, which holds the sandbox
+	ahead  *ahead                // the snapshot that waits for its command
 }
 
 // New returns an engine. It reads nothing yet: Recover should be called before
@@ -134,6 +144,9 @@ func New(c Config) (*Engine, error) {
 	}
 	if c.Keep <= 0 {
 		c.Keep = 4
+	}
+	if c.Go == nil {
+		c.Go = func(work func()) { go work() }
 	}
 	if c.Parallel <= 0 {
 		c.Parallel = 16
@@ -182,10 +195,9 @@ func (e *Engine) load(ctx context.Context) error {
 // file puts an unsettled transaction where Recover or Collect will find it.
 // The caller holds mu.
 func (e *Engine) file(t *Transaction) {
-	b := e.boxes[t.Sandbox.ID]
-	if b == nil {
-		b = &box{open: map[TxID]*Transaction{}}
-		e.boxes[t.Sandbox.ID] = b
+	b := e.box(t.Sandbox.ID)
+	if t.Boundary.covers() > coverNothing {
+		b.last = t.Boundary
 	}
 	delete(b.open, t.ID)
 	switch {
@@ -205,28 +217,64 @@ func slim(t *Transaction) *Transaction {
 	}
 }
 
-// claim takes the sandbox for one transaction or operation, so that nothing
-// else touches its VM meanwhile. ErrBusy says who holds it and what to do;
-// *StuckError if that is an operator's turn.
-func (e *Engine) claim(sb SandboxID, name string, holder TxID) (release func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// box returns the sandbox's, a new one if it has none. The caller holds mu.
+func (e *Engine) box(sb SandboxID) *box {
 	b := e.boxes[sb]
 	if b == nil {
 		b = &box{open: map[TxID]*Transaction{}}
 		e.boxes[sb] = b
 	}
+	return b
+}
+
+// claim takes the sandbox for one transaction or operation, so that nothing
+// else touches its VM meanwhile. It waits for the engine's own work, and settles
+// what an earlier one has left. ErrBusy says who holds the sandbox and what to
+// do; *StuckError if that is an operator's turn.
+func (e *Engine) claim(ctx context.Context, sb Sandbox, holder TxID) (release func(), err error) {
+	for {
+		if err := e.lockIdle(ctx, sb.ID); err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", sb.Name, err)
+		}
+		b := e.box(sb.ID)
+		unused := b.unused()
+		if unused == "" || b.holder != "" {
+			defer e.mu.Unlock()
+			return e.claimNow(b, sb, holder)
+		}
+		e.mu.Unlock()
+		if _, _, err := e.settle(ctx, sb.ID, unused, ""); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// claimNow is claim of a sandbox without work of the engine's own. The caller
+// holds mu.
+func (e *Engine) claimNow(b *box, sb Sandbox, holder TxID) (release func(), err error) {
 	if b.holder != "" {
-		return nil, fmt.Errorf("sandbox %s is at work (%s); wait for its end: %w", name, b.holder, ErrBusy)
+		return nil, fmt.Errorf("sandbox %s is at work (%s); wait for its end: %w", sb.Name, b.holder, ErrBusy)
 	}
 	for _, t := range b.open {
 		if t.State == StateStuck {
-			return nil, &StuckError{Sandbox: name, Tx: t.ID, Reason: t.Reason, Mend: t.Mend}
+			return nil, &StuckError{Sandbox: sb.Name, Tx: t.ID, Reason: t.Reason, Mend: t.Mend}
 		}
-		return nil, fmt.Errorf("sandbox %s: %w", name, unfinishedError(t))
+		return nil, fmt.Errorf("sandbox %s: %w", sb.Name, unfinishedError(t))
 	}
 	b.holder = holder
-	return func() { e.unclaim(sb) }, nil
+	return func() { e.unclaim(sb.ID) }, nil
+}
+
+// claimIdle takes a sandbox that has nothing else to do.
+func (e *Engine) claimIdle(sb SandboxID, holder TxID) (release func(), ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.box(sb)
+	if b.holder != "" || len(b.open) > 0 {
+		return nil, false
+	}
+	b.holder = holder
+	return func() { e.unclaim(sb) }, true
 }
 
 // unfinishedError says how a transaction that holds its sandbox can be ended.
@@ -242,20 +290,20 @@ func (e *Engine) unclaim(sb SandboxID) {
 	defer e.mu.Unlock()
 	b := e.boxes[sb]
 	b.holder = ""
-	if len(b.open) == 0 && len(b.spent) == 0 {
+	if len(b.open) == 0 && len(b.spent) == 0 && b.ahead == nil {
 		delete(e.boxes, sb)
 	}
 }
 
 // Hold reserves the sandbox for an operation outside of transactions, such as
 // a reset or its removal. ErrBusy while a transaction runs or is open,
-// *StuckError while one is stuck.
-// The caller must call release.
+// *StuckError while one is stuck. A snapshot that was taken ahead is not used any
+// more. The caller must call release.
 func (e *Engine) Hold(ctx context.Context, sb Sandbox, what string) (release func(), err error) {
 	if err := e.load(ctx); err != nil {
 		return nil, err
 	}
-	return e.claim(sb.ID, sb.Name, TxID(what))
+	return e.claimAlone(ctx, sb, TxID(what))
 }
 
 // class returns the class of failure that err wraps. Without one the outcome

@@ -39,7 +39,11 @@ type Event struct {
 	Phase    Phase
 	Duration time.Duration // PhaseFinished only
 	State    State         // of the transaction
-	Boundary Boundary
-	Detail   string // one short line: a verdict, a snapshot's name, a reason
-	Err      error  // why the step failed; nil otherwise. Unlike Detail it is not redacted: see Redact
+	// Background is true for what the engine does of itself between two orders.
+	// A snapshot of it that a command uses later gives its Tx to that command's
+	// events, but for those of the step policy.
+	Background bool
+	Boundary   Boundary
+	Detail     string // one short line: a verdict, a snapshot's name, a reason
+	Err        error  // why the step failed; nil otherwise. Unlike Detail it is not redacted: see Redact
 }

@@ -62,6 +62,14 @@ type Examiner interface {
 	Manifest(ctx context.Context, sb Sandbox, r ManifestRequest) (Manifest, error)
 }
 
+// Inside is what a Snapshotter may say besides.
+type Inside interface {
+	// Inside reports whether the VM's snapshots are kept on the VM's own disks: then a
+	// restored snapshot of the whole VM takes those away that are newer, and only a
+	// guest that answers can list and delete them.
+	Inside(ctx context.Context, vm VMRef) bool
+}
+
 // TooManyError says that a manifest would have more entries than its limit. It
 // counts as ErrDenied: to ask again does not help.
 type TooManyError struct{ Limit int }

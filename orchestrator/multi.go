@@ -52,7 +52,7 @@ func (e *Engine) Begin(ctx context.Context, b BeginSpec) (*Tx, error) {
 	if err := t.judgeWhole(b); err != nil {
 		return nil, err
 	}
-	release, err := e.claim(b.Sandbox.ID, b.Sandbox.Name, t.view.ID)
+	release, err := e.claimAlone(ctx, b.Sandbox, t.view.ID)
 	if err != nil {
 		return nil, err
 	}

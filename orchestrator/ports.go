@@ -169,6 +169,11 @@ type GuestFacts struct {
 	Generation string        // what Mark wrote last, as restored by any rollback since
 	Clock      time.Time     // the guest's clock, half a round trip ago
 	RoundTrip  time.Duration // of the question
+	// Writes is told by Inspect: equal texts of two answers of one boot say that
+	// between them no block of any of the guest's disks was written. Inspect has
+	// everything written that is still in the guest's memory first, and writes
+	// nothing itself. "" = the guest cannot tell.
+	Writes string
 }
 
 // Guest is savepoint's own hold of a guest: fixed questions, never text from

@@ -239,6 +239,9 @@ func (p *proc) Mark(ctx context.Context, _ orchestrator.Sandbox, generation stri
 func (p *proc) Inspect(ctx context.Context, _ orchestrator.Sandbox) (f orchestrator.GuestFacts, err error) {
 	err = p.call(ctx, "inspect", func() error {
 		f, err = p.facts()
+		if !p.w.untold {
+			f.Writes = fmt.Sprint(p.w.generation, p.w.files)
+		}
 		return err
 	})
 	return f, err

@@ -23,6 +23,9 @@ type Filter struct {
 	As       policy.User
 	Rule     string
 	Decision string
+	// Used leaves out what is only a snapshot that was taken ahead and not used,
+	// unless it is stuck.
+	Used bool
 }
 
 func (f Filter) match(t *Transaction) bool {
@@ -30,6 +33,7 @@ func (f Filter) match(t *Transaction) bool {
 		(len(f.States) == 0 || slices.Contains(f.States, t.State)) &&
 		(f.Since.IsZero() || !t.Began.Before(f.Since)) &&
 		(!f.Open || !t.State.Final() && !t.Settled) &&
+		(!f.Used || !t.Unused() || t.State == StateStuck) &&
 		f.matchCommand(t)
 }
 

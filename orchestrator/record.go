@@ -119,8 +119,8 @@ type Check struct {
 	Detail string `json:"detail,omitempty"` // why not
 }
 
-// beginData is the record of begin and deny: everything that recovery needs
-// to know of the sandbox is in it, so that it needs no registry.
+// beginData is the record of begin, deny and adopt: everything that recovery
+// needs to know of the sandbox is in it, so that it needs no registry.
 type beginData struct {
 	Box       Sandbox        `json:"sandbox"`
 	By        string         `json:"by,omitempty"`
@@ -142,6 +142,9 @@ type beginData struct {
 	Request   string         `json:"request_sha256,omitempty"` // only with a key: what makes two requests the same
 	Guard     *Guard         `json:"guard,omitempty"`
 	Several   *severalData   `json:"several,omitempty"`
+	// Ahead: there is no command yet. The record "adopt" has the rest.
+	Ahead   bool          `json:"ahead,omitempty"`
+	Checked time.Duration `json:"checked_ns,omitempty"` // adopt: how long it took to see that the snapshot still serves
 }
 
 // severalData is what begins a transaction of several commands besides.

@@ -139,7 +139,7 @@ func (e *Engine) settle(ctx context.Context, sb SandboxID, id TxID, retry State)
 // is until the node is back, and no other has to wait for the end of its
 // deadline. Whatever else is wrong is for finish to find.
 func (t *tx) away(ctx context.Context) error {
-	if t.view.Boundary == BoundaryNone || t.view.State == StateCommitting {
+	if t.view.Boundary == BoundaryNone || t.view.State == StateCommitting || t.view.State == StatePrepared {
 		return nil // nothing is asked of the cluster
 	}
 	var away *NodeError
@@ -164,6 +164,8 @@ func (t *tx) finish(ctx context.Context) error {
 		return t.finish(ctx)
 	case StateBegun:
 		return t.release(ctx, stopped+", nothing ran", false)
+	case StatePrepared: // never a rollback: what was written since is nobody's command
+		return t.shelve(ctx, "savepoint stopped before it was used, nothing ran", false)
 	case StateSnapshotted, StateRunning, StateRan, StateSaving, StateReturning:
 		t.doubt = t.view.State == StateReturning
 		return t.rollBack(ctx, failure{reason: stopped})

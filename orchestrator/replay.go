@@ -10,8 +10,8 @@ import (
 	"savepoint/policy"
 )
 
-// Beginner is what a Journal may offer besides: only the records "begin", "deny"
-// and "run", with which transactions and their commands begin, in the order they
+// Beginner is what a Journal may offer besides: only the records "begin", "adopt",
+// "deny" and "run", with which transactions and their commands begin, in the order they
 // were appended; those of "run" without data may be left out. Without it Judged
 // reads everything.
 type Beginner interface {
@@ -47,6 +47,7 @@ type beginning struct {
 	Dir      string       `json:"dir"`
 	Step     int          `json:"step"`
 	Several  *struct{}    `json:"several"` // it has no command of its own
+	Ahead    bool         `json:"ahead"`   // it has none yet
 }
 
 type judgedData struct {
@@ -69,7 +70,7 @@ func Judged(ctx context.Context, j Journal) iter.Seq2[Judgment, error] {
 	}
 	return func(yield func(Judgment, error) bool) {
 		for r, err := range records {
-			if err == nil && r.Event != evBegin && r.Event != evDeny && (r.Event != evRun || len(r.Data) == 0) {
+			if err == nil && r.Event != evBegin && r.Event != evAdopt && r.Event != evDeny && (r.Event != evRun || len(r.Data) == 0) {
 				continue
 			}
 			var d beginning
@@ -83,7 +84,7 @@ func Judged(ctx context.Context, j Journal) iter.Seq2[Judgment, error] {
 				return
 			}
 			for n, c := range append([]judgedData{d.judgedData}, d.Validate...) {
-				if n == 0 && d.Several != nil {
+				if n == 0 && (d.Several != nil || d.Ahead) {
 					continue
 				}
 				if !yield(c.judgment(r, d, n), nil) {

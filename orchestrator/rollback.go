@@ -95,7 +95,7 @@ func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, erro
 	for pause := newPause(); ; {
 		var proof restoredData
 		var err error
-		if newer, err = t.dropNewer(ctx, newer); err == nil && !reverted {
+		if newer, err = t.dropNewer(ctx, newer, p); err == nil && !reverted {
 			reverted, err = t.revert(ctx, p, look, again)
 		}
 		if err == nil {
@@ -142,11 +142,15 @@ func (t *tx) restore(ctx context.Context, to int, look bool) (restoredData, erro
 
 // dropNewer deletes the snapshots of the points, the last one first, and
 // returns those that are left to do when it fails. One that may still appear is
-// not noted as dropped: the collector looks for it later.
-func (t *tx) dropNewer(ctx context.Context, newer []PointView) ([]PointView, error) {
+// not noted as dropped: the collector looks for it later. What is inside of the
+// VM goes with the restored state: its guest may not be able to delete it any more.
+func (t *tx) dropNewer(ctx context.Context, newer []PointView, to PointView) ([]PointView, error) {
 	for len(newer) > 0 {
 		p := newer[len(newer)-1]
-		sure, err := t.dropSavepoint(ctx, p)
+		sure, err := t.goesWith(ctx, p, to), error(nil)
+		if !sure {
+			sure, err = t.dropSavepoint(ctx, p)
+		}
 		if err != nil {
 			return newer, fmt.Errorf("delete savepoint %s of %s: %w", p.Snapshot, t.view.Sandbox.VM, err)
 		}
@@ -156,6 +160,12 @@ func (t *tx) dropNewer(ctx context.Context, newer []PointView) ([]PointView, err
 		}
 	}
 	return nil, nil
+}
+
+// goesWith reports whether restoring a point takes the snapshot of a newer one away.
+func (t *tx) goesWith(ctx context.Context, p, to PointView) bool {
+	in, ok := t.driver(p).(Inside)
+	return ok && to.Boundary.covers() == coverVM && p.Boundary.covers() < coverVM && in.Inside(ctx, t.view.Sandbox.VM)
 }
 
 func (t *tx) dropSavepoint(ctx context.Context, p PointView) (sure bool, err error) {

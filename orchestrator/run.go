@@ -22,6 +22,14 @@ import (
 // When ctx ends before the commit point the transaction is rolled back, with
 // a deadline of its own, and the Outcome says Interrupted.
 func (e *Engine) Run(ctx context.Context, s Spec) (Outcome, error) {
+	out, err := e.runOne(ctx, s)
+	if e.c.Ahead && out.State.Final() && !out.Replayed {
+		e.prepareNext(ctx, s.Sandbox, "")
+	}
+	return out, err
+}
+
+func (e *Engine) runOne(ctx context.Context, s Spec) (Outcome, error) {
 	if err := e.load(ctx); err != nil {
 		return Outcome{}, err
 	}
@@ -60,7 +68,7 @@ func (e *Engine) Run(ctx context.Context, s Spec) (Outcome, error) {
 	if err := t.askable(); err != nil {
 		return Outcome{}, err
 	}
-	release, err := e.claim(s.Sandbox.ID, s.Sandbox.Name, t.view.ID)
+	release, err := e.claim(ctx, s.Sandbox, t.view.ID)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -179,22 +187,25 @@ func (t *tx) deny(ctx context.Context) (Outcome, error) {
 
 // run takes the transaction from its begin to its end.
 func (t *tx) run(ctx context.Context) (Outcome, error) {
-	if err := t.begin(ctx); err != nil {
-		if lostGrant(err) {
-			return t.overtaken(ctx, err)
+	if !t.adopt(ctx) {
+		if err := t.begin(ctx); err != nil {
+			if lostGrant(err) {
+				return t.overtaken(ctx, err)
+			}
+			return t.outcome(), err
 		}
-		return t.outcome(), err
-	}
-	if t.boundary != BoundaryNone {
-		if err := t.snapshot(ctx, evSnapshot); err != nil {
-			return t.giveUpBegun(ctx, "the snapshot could not be taken", err)
-		}
-		if err := t.before(ctx); err != nil {
-			return t.unnoted(ctx, err)
+		if t.boundary != BoundaryNone {
+			if err := t.snapshot(ctx, evSnapshot); err != nil {
+				return t.giveUpBegun(ctx, "the snapshot could not be taken", err)
+			}
+			if err := t.before(ctx); err != nil {
+				return t.unnoted(ctx, err)
+			}
 		}
 	}
 	if err := t.append(ctx, entry{event: evRun}); err != nil {
-		if lostGrant(err) { // the begin waited for this write
+		if lostGrant(err) { // the begin, or the adoption, waited for this write
+			t.giveBack()
 			return t.overtaken(ctx, err)
 		}
 		return t.giveUpBegun(ctx, "the journal could not be written", err)
@@ -243,8 +254,13 @@ func (t *tx) preflight(ctx context.Context) error {
 	if t.boundary == BoundaryNone {
 		return nil
 	}
+	t.e.collectIfMany(ctx, t.spec.Sandbox)
+	return t.lookVM(ctx)
+}
+
+// lookVM asks whether a snapshot can be taken of the VM as it is.
+func (t *tx) lookVM(ctx context.Context) error {
 	sb := t.spec.Sandbox
-	t.e.collectIfMany(ctx, sb)
 	st, err := t.e.c.Hypervisor.Status(ctx, sb.VM)
 	switch {
 	case err != nil:
@@ -277,10 +293,17 @@ func (t *tx) giveUpBegun(ctx context.Context, what string, cause error) (Outcome
 	}
 	var hung *hungError
 	var err error
-	if !errors.As(cause, &hung) {
-		err = t.release(ctx, reason, interrupted)
-	} else if err = t.append(ctx); err == nil { // the snapshot: without its record nothing proves a restore
+	switch {
+	case t.view.State == StatePrepared:
+		err = t.shelve(ctx, reason, interrupted)
+	case t.view.State == StateSnapshotted && !t.uncertain: // of records that are not written together
 		err = t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
+	case !errors.As(cause, &hung):
+		err = t.release(ctx, reason, interrupted)
+	default:
+		if err = t.append(ctx); err == nil { // the snapshot: without its record nothing proves a restore
+			err = t.rollBack(ctx, failure{reason: reason, interrupted: interrupted})
+		}
 	}
 	if err != nil {
 		return t.outcome(), errors.Join(cause, err)

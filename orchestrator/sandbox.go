@@ -8,10 +8,11 @@ import (
 // SandboxState is where a sandbox is in its life.
 type SandboxState string
 
-// The states of a sandbox. A sandbox is handed out only when Ready.
+// The states of a sandbox. A sandbox can be used only when Ready.
 const (
 	SandboxCreating    SandboxState = "creating"    // an id is reserved, a VM may exist
 	SandboxReady       SandboxState = "ready"       // started, identity pinned
+	SandboxPooled      SandboxState = "pooled"      // as Ready, and nobody's yet: it waits to be handed out
 	SandboxQuarantined SandboxState = "quarantined" // an operator is needed; never handed out
 	SandboxDestroying  SandboxState = "destroying"  // being removed; finish on recovery
 	SandboxDestroyed   SandboxState = "destroyed"   // kept so that its VM id rests for a while
@@ -24,6 +25,9 @@ type Sandbox struct {
 	State    SandboxState `json:"state"`
 	VM       VMRef        `json:"vm"`
 	Template VMRef        `json:"template"`
+	// Recipe names the settings that the sandbox was made with, besides its
+	// template: one that waits in the pool is outdated when they change.
+	Recipe string `json:"recipe,omitempty"`
 	// Address is where the guest's sshd listens, reached through the jump host.
 	Address netip.Addr `json:"address"`
 	// Tenant whose zone the sandbox is in, and its VNet there, by their names in

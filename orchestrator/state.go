@@ -25,6 +25,7 @@ const (
 	StateOpen        State = "open"         // of several commands: waits for the next order
 	StateSaving      State = "saving"       // a savepoint's snapshot may exist or appear
 	StateReturning   State = "returning"    // the state at a savepoint is being restored
+	StatePrepared    State = "prepared"     // a snapshot that was taken ahead waits for its command
 )
 
 // Final reports whether the transaction has come to its end. A stuck one has not.
@@ -77,6 +78,8 @@ const (
 	evDropped    = "dropped"   // on the way down the snapshot of a newer savepoint was deleted
 	evValidate   = "validate"  // intent: the validations of the whole run next
 	evSettle     = "settle"    // an operator mended it: the state was proved, end the rollback
+	evAhead      = "ahead"     // a snapshot without a command yet is complete and current
+	evAdopt      = "adopt"     // the command that it was taken for: what will run where
 )
 
 // transition is one line of the table.
@@ -100,6 +103,11 @@ func table() []transition {
 		{StateBegun, evRun, StateRunning}, // boundary none only
 		{StateBegun, evRestored, StateRestored},
 		{StateBegun, evStuck, StateStuck},
+
+		{StateBegun, evAhead, StatePrepared},
+		{StatePrepared, evAdopt, StateSnapshotted},
+		{StatePrepared, evRestored, StateRestored},    // it is not used: nothing ran
+		{StatePrepared, evRollBack, StateRollingBack}, // the guest does not answer since it was taken
 
 		{StateSnapshotted, evRun, StateRunning},
 		{StateSnapshotted, evRollBack, StateRollingBack},

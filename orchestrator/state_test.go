@@ -9,7 +9,7 @@ import (
 
 func allStates() []State {
 	return []State{"", StateBegun, StateSnapshotted, StateRunning, StateRan, StateCommitting, StateCommitted,
-		StateRollingBack, StateRestored, StateRolledBack, StateStuck, StateDenied, StateOpen, StateSaving, StateReturning}
+		StateRollingBack, StateRestored, StateRolledBack, StateStuck, StateDenied, StateOpen, StateSaving, StateReturning, StatePrepared}
 }
 
 func allEvents() map[string]bool {

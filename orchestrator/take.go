@@ -234,13 +234,13 @@ func (t *tx) release(ctx context.Context, reason string, interrupted bool) (err 
 	start := t.e.c.Now()
 	ctx, cancel := t.e.detached(ctx, t.e.c.Deadlines.Rollback)
 	defer cancel()
+	t.pending = nil // that the snapshot was complete is of no interest any more
 	settled := true
 	if t.view.Boundary != BoundaryNone {
 		if settled, err = t.dropUnused(ctx); err != nil {
 			return t.orStuck(ctx, err)
 		}
 	}
-	t.pending = nil
 	return t.append(ctx,
 		entry{event: evRestored, data: restoredData{Reason: reason, Interrupted: interrupted, Took: t.e.c.Now().Sub(start)}},
 		entry{event: evRolledBack, settled: settled})

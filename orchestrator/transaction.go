@@ -2,7 +2,9 @@ package orchestrator
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"savepoint/policy"
@@ -63,6 +65,8 @@ type Transaction struct {
 	ChangedCount int      `json:"changed_count,omitempty"`
 	// Guard is what the command was not to change.
 	Guard *Guard `json:"guard,omitempty"`
+	// Ahead: its snapshot was taken before there was a command.
+	Ahead bool `json:"ahead,omitempty"`
 	// Redacted is how many secrets were taken out of its records.
 	Redacted int `json:"redacted,omitempty"`
 	// Settled: nothing is left to do. A final transaction that is not settled
@@ -201,6 +205,8 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 	switch r.Event {
 	case evBegin:
 		return t.foldBegin(r, step)
+	case evAdopt:
+		return t.foldAdopt(r, step)
 	case evDeny:
 		if t.State == "" {
 			return t.foldBegin(r, step)
@@ -214,7 +220,7 @@ func (t *Transaction) fold(r Record, step *StepView) error {
 		return t.foldRan(r, step)
 	case evOpen, evNotRun, evSave, evSaved, evUnsaved, evDropped, evReturn, evReturned, evValidate:
 		return t.foldSeveral(r, step)
-	case evTask, evDrop, evSnapshot:
+	case evTask, evDrop, evSnapshot, evAhead:
 		return t.foldSnapshot(r, step)
 	case evCommit:
 		var d commitData
@@ -293,7 +299,10 @@ func (t *Transaction) foldSnapshot(r Record, step *StepView) error {
 		if n := len(t.Points); n > 0 {
 			t.Points[n-1].dropping = true
 		}
-	case evSnapshot:
+	case evSnapshot, evAhead:
+		if t.Ahead != (r.Event == evAhead) {
+			return errAhead
+		}
 		var d snapshotData
 		if err := decode(r, &d); err != nil {
 			return err
@@ -320,6 +329,9 @@ func (t *Transaction) foldBegin(r Record, step *StepView) error {
 	t.Timings.Policy, step.Detail = d.Policy, d.Verdict.Decision
 	t.Validate, t.Key = validateViews(d.Validate), r.Key
 	t.request, t.Guard = d.Request, d.Guard
+	if r.Event == evBegin && d.Ahead {
+		t.Ahead, step.Detail = true, "ahead"
+	}
 	if d.Several != nil {
 		t.Several, t.Bound, t.idle, t.Session = true, d.Several.Bound, d.Several.Idle, d.Several.Session
 	}
@@ -334,6 +346,32 @@ func (t *Transaction) foldBegin(r Record, step *StepView) error {
 	}
 	return nil
 }
+
+// errAhead is met in a damaged journal only.
+var errAhead = errors.New("whether the snapshot was taken ahead of its command is told differently before")
+
+// foldAdopt gives a snapshot that was taken ahead its command: the transaction
+// is from now on as if it had begun with it.
+func (t *Transaction) foldAdopt(r Record, step *StepView) error {
+	unused, taken, boundary, snapshot := t.Unused(), t.Timings.Snapshot, t.Boundary, t.Snapshot
+	if err := t.foldBegin(r, step); err != nil {
+		return err
+	}
+	if !unused || t.Several || t.Boundary != boundary || t.Snapshot != snapshot {
+		return errAhead
+	}
+	var d beginData
+	if err := decode(r, &d); err != nil {
+		return err
+	}
+	t.Timings.Snapshot, step.Took = d.Checked, d.Checked
+	step.Detail = strings.TrimSpace(fmt.Sprintf("%s, the snapshot took %s before", step.Detail, taken.Round(time.Millisecond)))
+	return nil
+}
+
+// Unused reports whether the transaction is only a snapshot that was taken
+// ahead: no command has come for it, or none came before it ended.
+func (t *Transaction) Unused() bool { return t.Ahead && !t.Several && t.Command == "" }
 
 func (t *Transaction) foldRan(r Record, step *StepView) error {
 	var d ranData

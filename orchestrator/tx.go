@@ -53,6 +53,10 @@ type tx struct {
 	noted   time.Duration // how long that took
 	changed *changes      // what the command did to them
 
+	own        *Transaction // what the transaction was before it went on with a snapshot taken ahead
+	from       *ahead       // and that snapshot
+	background bool         // it is the engine's own work, not an order
+
 	undone bool // the guest carried the mark of what is undone when the last rollback was ordered
 	// revived: this process restarted the guest because it did not answer.
 	revived bool
@@ -199,6 +203,7 @@ func (t *tx) step(s Step, detail string) func(error) {
 		if ev.Boundary == "" {
 			ev.Boundary = t.view.Boundary
 		}
+		ev.Background = t.background
 		t.e.c.Observer(ev)
 	}
 	emit(Event{Phase: PhaseStarted, Detail: detail})
@@ -214,7 +219,7 @@ func (t *tx) step(s Step, detail string) func(error) {
 func (t *tx) progress(s Step, detail string, err error) {
 	t.e.c.Observer(Event{
 		At: t.e.c.Now(), Tx: t.view.ID, Sandbox: t.view.Sandbox.ID, Step: s, Phase: PhaseProgress,
-		State: t.view.State, Boundary: t.view.Boundary, Detail: t.clean(detail), Err: err,
+		State: t.view.State, Boundary: t.view.Boundary, Detail: t.clean(detail), Err: err, Background: t.background,
 	})
 }
 

@@ -35,6 +35,7 @@ type world struct {
 	generation string
 	boots      int           // the guest's boot id
 	skew       time.Duration // of the guest's clock
+	untold     bool          // the guest does not tell what is written in it
 	dead       bool          // the guest does not answer
 	key        string        // what it would show as its host key
 

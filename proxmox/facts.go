@@ -189,6 +189,8 @@ func (c *Cluster) Edition(ctx context.Context, node string) (string, error) {
 type BackupJob struct {
 	ID  string
 	Why string // "it backs up every VM", "it backs up pool savepoint", …
+	// Mend is the command that leaves sandboxes out of it.
+	Mend string
 }
 
 // BackupJobs lists the enabled jobs that back up the pool of our VMs, one of
@@ -212,10 +214,12 @@ func (c *Cluster) BackupJobs(ctx context.Context, vms []orchestrator.VMID) ([]Ba
 			continue
 		}
 		named, excluded := splitList(j.VMs), splitList(j.Exclude)
-		var hit []string
+		set := "pvesh set /cluster/backup/" + j.ID + " "
+		var hit, ids []string
 		left := false
 		for _, id := range vms {
 			text := fmt.Sprint(id)
+			ids = append(ids, text)
 			if slices.Contains(named, text) {
 				hit = append(hit, text)
 			}
@@ -223,14 +227,30 @@ func (c *Cluster) BackupJobs(ctx context.Context, vms []orchestrator.VMID) ([]Ba
 		}
 		switch {
 		case j.Pool != "" && j.Pool == c.cfg.Pool:
-			out = append(out, BackupJob{j.ID, "it backs up pool " + j.Pool})
+			out = append(out, BackupJob{j.ID, "it backs up pool " + j.Pool, set + "--enabled 0 (or --pool with another pool)"})
 		case j.All != 0 && (left || len(vms) == 0):
-			out = append(out, BackupJob{j.ID, "it backs up every VM"})
+			out = append(out, BackupJob{j.ID, "it backs up every VM", set + mendAll(excluded, ids)})
 		case len(hit) > 0:
-			out = append(out, BackupJob{j.ID, "it backs up vm " + strings.Join(hit, ", ")})
+			kept := slices.DeleteFunc(named, func(id string) bool { return slices.Contains(hit, id) })
+			mend := "--vmid " + strings.Join(kept, ",")
+			if len(kept) == 0 {
+				mend = "--enabled 0"
+			}
+			out = append(out, BackupJob{j.ID, "it backs up vm " + strings.Join(hit, ", "), set + mend})
 		}
 	}
 	return out, nil
+}
+
+// mendAll has a job of every VM leave these out. That holds for the sandboxes of
+// today; a job of other pools would be for good.
+func mendAll(excluded, ids []string) string {
+	if len(ids) == 0 {
+		return "--all 0 --pool with the pool of what is to be backed up"
+	}
+	all := append(slices.Clone(excluded), ids...)
+	slices.Sort(all)
+	return "--exclude " + strings.Join(slices.Compact(all), ",") + " (again for later sandboxes; for good: --all 0 --pool with the pool of what is to be backed up)"
 }
 
 func splitList(s string) []string {
@@ -239,7 +259,7 @@ func splitList(s string) []string {
 
 // storageSetting is what the cluster's configuration says of a storage.
 type storageSetting struct {
-	pool          string
+	pool, kind    string
 	sparse, chain bool
 }
 
@@ -252,6 +272,7 @@ func (t storageSetting) on(s Storage) Storage {
 func (c *Cluster) storageSettings(ctx context.Context) (map[string]storageSetting, error) {
 	var list []struct {
 		ID     string  `json:"storage"`
+		Type   string  `json:"type"`
 		Pool   string  `json:"pool"`
 		Sparse flexInt `json:"sparse"`
 		Chain  flexInt `json:"snapshot-as-volume-chain"`
@@ -261,7 +282,7 @@ func (c *Cluster) storageSettings(ctx context.Context) (map[string]storageSettin
 	}
 	out := map[string]storageSetting{}
 	for _, s := range list {
-		out[s.ID] = storageSetting{s.Pool, s.Sparse != 0, s.Chain != 0}
+		out[s.ID] = storageSetting{s.Pool, s.Type, s.Sparse != 0, s.Chain != 0}
 	}
 	return out, nil
 }

@@ -20,7 +20,7 @@ type TemplateFacts struct {
 type TemplateDisk struct {
 	Slot    string
 	Storage string
-	Raw     bool // a file without snapshots
+	Raw     bool // a raw file: most storages take no snapshots of it
 }
 
 // TemplateFacts reads the configuration of a template.

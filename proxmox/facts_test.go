@@ -3,6 +3,7 @@ package proxmox_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,22 +98,22 @@ func TestBackupJobs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		job pve.BackupJob
 		vms []orchestrator.VMID
-		hit bool
+		hit string // what mends it; "" = it does not reach them
 	}{
-		"our pool":        {pve.BackupJob{Pool: labPool}, nil, true},
-		"another pool":    {pve.BackupJob{Pool: "other"}, []orchestrator.VMID{100}, false},
-		"one of ours":     {pve.BackupJob{VMs: []int{7, 101, 9}}, []orchestrator.VMID{100, 101}, true},
-		"none of ours":    {pve.BackupJob{VMs: []int{1100, 10}}, []orchestrator.VMID{100, 101}, false},
-		"all":             {pve.BackupJob{All: true}, nil, true},
-		"all but ours":    {pve.BackupJob{All: true, Exclude: []int{101, 100}}, []orchestrator.VMID{100, 101}, false},
-		"all but one":     {pve.BackupJob{All: true, Exclude: []int{100}}, []orchestrator.VMID{100, 101}, true},
-		"turned off":      {pve.BackupJob{All: true, Off: true}, nil, false},
-		"ours and others": {pve.BackupJob{VMs: []int{100}}, []orchestrator.VMID{100}, true},
+		"our pool":        {pve.BackupJob{Pool: labPool}, nil, "--enabled 0 (or --pool with another pool)"},
+		"another pool":    {pve.BackupJob{Pool: "other"}, []orchestrator.VMID{100}, ""},
+		"one of ours":     {pve.BackupJob{VMs: []int{7, 101, 9}}, []orchestrator.VMID{100, 101}, "--vmid 7,9"},
+		"none of ours":    {pve.BackupJob{VMs: []int{1100, 10}}, []orchestrator.VMID{100, 101}, ""},
+		"all":             {pve.BackupJob{All: true}, nil, "--all 0 --pool with the pool"},
+		"all but ours":    {pve.BackupJob{All: true, Exclude: []int{101, 100}}, []orchestrator.VMID{100, 101}, ""},
+		"all but one":     {pve.BackupJob{All: true, Exclude: []int{7, 100}}, []orchestrator.VMID{100, 101}, "--exclude 100,101,7 (again for later"},
+		"turned off":      {pve.BackupJob{All: true, Off: true}, nil, ""},
+		"ours and others": {pve.BackupJob{VMs: []int{100}}, []orchestrator.VMID{100}, "--enabled 0"},
 	} {
 		tt.job.ID = "nightly"
 		l.server.SetBackupJobs(tt.job)
 		got, err := l.admin.BackupJobs(t.Context(), tt.vms)
-		if err != nil || (len(got) == 1) != tt.hit || tt.hit && (got[0].ID != "nightly" || got[0].Why == "") {
+		if err != nil || (len(got) == 1) != (tt.hit != "") || tt.hit != "" && (got[0].ID != "nightly" || got[0].Why == "" || !strings.HasPrefix(got[0].Mend, "pvesh set /cluster/backup/nightly "+tt.hit)) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

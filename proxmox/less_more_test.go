@@ -19,7 +19,7 @@ import (
 func moreUse() proxmox.Use {
 	use := labUse()
 	use.ManageSDN, use.Collect, use.Look, use.LookAt = true, true, true, []string{labNode}
-	use.ImportStorages, use.BuildBridges = []string{"local"}, []string{"vmbr0"}
+	use.ImportStorages = []string{"local"}
 	return use
 }
 
@@ -106,7 +106,10 @@ func (w *worker) do(ctx context.Context, only, node string) error {
 		m := networks.New(networks.Config{Fabric: w.c.SDN(), Store: kept, Wait: 300 * time.Millisecond})
 		_, err := m.Apply(ctx, tenants())
 		if err == nil {
-			_, err = m.Destroy(ctx)
+			var r networks.Result
+			if r, err = m.Destroy(ctx); err == nil && len(r.Kept) > 0 { // it says what it does not see
+				err = fmt.Errorf("%w: kept %v", orchestrator.ErrDenied, r.Kept)
+			}
 		}
 		// what it could not do is done by who may do everything
 		_, aerr := networks.New(networks.Config{Fabric: w.l.admin.SDN(), Store: kept, Wait: 10 * time.Second}).Destroy(ctx)

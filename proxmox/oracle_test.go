@@ -156,7 +156,7 @@ func exerciseBuild(t *testing.T, l *lab, c *proxmox.Cluster) {
 	l.obeys(9101)
 	spec := prepared(t, "two", func(context.Context, orchestrator.VMRef) error { return nil })
 	sum := sha256.Sum256(image)
-	spec.VMID, spec.ImagePath, spec.ImageURL, spec.ImageSHA256 = 9101, "", web.URL+"/image.qcow2", hex.EncodeToString(sum[:])
+	spec.VMID, spec.ImagePath, spec.ImageURL, spec.ImageSum = 9101, "", web.URL+"/image.qcow2", hex.EncodeToString(sum[:])
 	tpl, err := c.BuildTemplate(t.Context(), spec)
 	must(t, err)
 	must(t, c.RemoveTemplate(t.Context(), tpl, nil))

@@ -16,15 +16,16 @@ type Use struct {
 	Templates []orchestrator.VMRef // to clone from
 	Pooled    bool                 // templates are in the pool, whatever their ids
 	Storages  []string             // for disks and saved memory
-	Bridges   []string             // plain bridges of sandboxes
-	VNets     []string             // "zone/vnet" of sandboxes
-	Zones     bool                 // sandboxes are in zones of ours whose ids are not known yet
+	// Bridges are the plain bridges of sandboxes, and those of the template's own
+	// network card: a clone begins on them, wherever it is plugged in later.
+	Bridges []string
+	VNets   []string // "zone/vnet" of sandboxes
+	Zones   bool     // sandboxes are in zones of ours whose ids are not known yet
 
 	ManageSDN bool // make zones and vnets
 	Peers     bool // ask the cluster for its nodes' addresses
 
 	ImportStorages []string // for images of templates; empty = templates are not built
-	BuildBridges   []string // the network on which a template is prepared
 	Downloads      []string // nodes that fetch an image by themselves
 
 	Collect bool     // delete volumes of saved memory that nobody owns
@@ -62,6 +63,7 @@ const (
 	roleNetwork  = "SavepointNetwork"
 	roleZone     = "SavepointZone"
 	roleFabric   = "SavepointFabric"
+	roleGuests   = "SavepointGuests"
 	roleBuild    = "SavepointBuild"
 	roleUpload   = "SavepointUpload"
 	roleDownload = "SavepointDownload"
@@ -125,7 +127,7 @@ func (l *privileges) sandboxes(pool string, v Version, use Use) {
 		l.need(roleStorage, "/storage/"+s, "disks and saved memory", "", "Datastore.AllocateSpace", "Datastore.Audit")
 	}
 	for _, b := range use.Bridges {
-		l.need(roleNetwork, bridgePath(b), "attaching sandboxes to the bridge", "", "SDN.Use")
+		l.need(roleNetwork, bridgePath(b), "cloning onto the bridge, and attaching sandboxes to it", "", "SDN.Use")
 	}
 	for _, n := range use.VNets {
 		zone, _, _ := strings.Cut(n, "/")
@@ -150,6 +152,7 @@ func (l *privileges) networks(use Use) {
 	l.need(roleFabric, "/sdn", "applying network changes", ForNetworks, "SDN.Allocate")
 	l.need(roleFabric, "/sdn/zones", "making zones, and seeing that nodes have them", ForNetworks, "SDN.Allocate", "SDN.Audit")
 	l.need(roleFabric, "/sdn/controllers", "making controllers", ForNetworks, "SDN.Allocate")
+	l.need(roleGuests, "/vms", "knowing that no guest is on a network that is removed", ForNetworks, "VM.Audit")
 }
 
 func (l *privileges) templates(pool string, use Use) {
@@ -159,9 +162,6 @@ func (l *privileges) templates(pool string, use Use) {
 	l.need(roleBuild, pool, "building templates", ForTemplates, "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.HWType", "VM.Config.CDROM")
 	for _, s := range use.ImportStorages {
 		l.need(roleUpload, "/storage/"+s, "uploading template images", ForTemplates, "Datastore.AllocateTemplate", "Datastore.AllocateSpace", "Datastore.Audit")
-	}
-	for _, b := range use.BuildBridges {
-		l.need(roleNetwork, bridgePath(b), "preparing templates on the bridge", ForTemplates, "SDN.Use")
 	}
 	for _, n := range use.Downloads {
 		l.need(roleDownload, nodePath(n), "letting the node fetch an image", ForTemplates, "Sys.AccessNetwork")

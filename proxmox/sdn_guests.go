@@ -42,7 +42,7 @@ const guestsAtOnce = 8
 // attachments reads the network cards of every guest that the token may see:
 // as they are, as they will be after the next start, and as they are in every
 // snapshot. A guest that cannot be asked counts as one that uses every vnet.
-func (s *SDN) attachments(ctx context.Context, o network.Observed) ([]network.Attachment, error) {
+func (s *SDN) attachments(ctx context.Context, o network.Observed, zones []string) ([]network.Attachment, error) {
 	const op = "look at the network cards of"
 	var list []guest
 	if err := s.c.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list); err != nil {
@@ -90,7 +90,7 @@ func (s *SDN) attachments(ctx context.Context, o network.Observed) ([]network.At
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	ports, err := s.ports(ctx, o, names)
+	ports, err := s.ports(ctx, o, zones, names)
 	if err != nil {
 		return nil, err
 	}
@@ -155,15 +155,19 @@ func bridgeOf(key, value string) string {
 	return ""
 }
 
-// ports are the running guests on the vnets' bridges, which also shows those
-// that the token may not see: names has the others. PVE 8 does not tell.
-func (s *SDN) ports(ctx context.Context, o network.Observed, names map[flexInt]string) ([]network.Attachment, error) {
+// ports are the running guests on the bridges of the zones' vnets, which also
+// shows those that the token may not see: names has the others. PVE 8 does not
+// tell.
+func (s *SDN) ports(ctx context.Context, o network.Observed, zones []string, names map[flexInt]string) ([]network.Attachment, error) {
 	if has, err := s.modern(ctx); err != nil || !has {
 		return nil, err
 	}
 	var out []network.Attachment
 	for _, n := range o.Nodes {
 		for zone := range n.Zones {
+			if !slices.Contains(zones, zone) {
+				continue // somebody else's, which may not be shown to us
+			}
 			var bridges []struct {
 				Name  string
 				Ports []struct{ VMID flexInt }

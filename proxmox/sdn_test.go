@@ -80,7 +80,7 @@ func startFabric(t *testing.T, release string, nodes int, change ...func(*pve.Co
 	}}, change...)...), newStore(t)}
 	roles, acl := grants(t, release, "sp@pve", "t1", sdnUse())
 	for role, privs := range roles {
-		if !strings.Contains(role, "-sdn") {
+		if !strings.Contains(role, "-sdn") && !strings.HasSuffix(role, "-vms") {
 			continue // it has that already
 		}
 		f.call("POST", "/access/roles", map[string]any{"roleid": "N" + role, "privs": strings.Join(privs, ",")})
@@ -235,7 +235,7 @@ func TestObserveStates(t *testing.T) {
 	f.call("DELETE", "/cluster/sdn/vnets/vs", nil)
 	f.call("DELETE", "/cluster/sdn/zones/zs", nil)
 	f.call("POST", "/cluster/sdn/vnets", map[string]any{"vnet": "vnew", "zone": "ze", "tag": 7})
-	o, err := f.cluster.SDN().Observe(t.Context(), false)
+	o, err := f.cluster.SDN().Observe(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,6 +340,39 @@ func TestPortsOfOthers(t *testing.T) {
 	}
 }
 
+// A token that does not see every guest does not take a vnet for unused: a guest
+// that is off shows nowhere. Of zones of others it asks nothing.
+func TestHiddenGuests(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			f := startFabric(t, release, 1)
+			f.call("POST", "/cluster/sdn/zones", map[string]any{"zone": "dmz", "type": "simple"})
+			f.call("POST", "/cluster/sdn/vnets", map[string]any{"vnet": "web", "zone": "dmz"})
+			f.call("PUT", "/cluster/sdn", nil)
+			m := f.manager(f.cluster)
+			if _, err := m.Apply(t.Context(), tenants()); err != nil {
+				t.Fatal(err)
+			}
+			f.call("POST", "/nodes/pve1/qemu", map[string]any{"vmid": 301, "memory": "64", "net0": "virtio,bridge=" + f.store.now().Allocation.VNets["alpha/main"].ID})
+			for _, what := range []string{"sp@pve", "sp@pve!t1"} {
+				key := map[bool]string{true: "tokens", false: "users"}[strings.Contains(what, "!")]
+				f.call("PUT", "/access/acl", map[string]any{"path": "/vms", key: what, "roles": "NSP-vms", "delete": 1})
+			}
+			r, err := m.Destroy(t.Context())
+			if err != nil || len(r.Changes) != 0 || r.Applied {
+				t.Fatalf("%+v, %v", r.Changes, err)
+			}
+			wantText(t, errors.New(fmt.Sprint(r.Kept)), "may be used by guests that cannot be seen", "VM.Audit is missing on /vms")
+			f.call("DELETE", "/nodes/pve1/qemu/301", nil)
+			f.quiet(tenants())
+			f.server.Faults.Add(pve.Fault{Method: "GET", Path: "/nodes/pve1/sdn/zones/dmz/bridges", Nth: 1, Status: http.StatusForbidden})
+			if r, err = f.manager(f.admin).Destroy(t.Context()); err != nil || !r.Applied {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
 // F102: while somebody else has the lock nothing is written; edits of somebody
 // else's are refused, also those that are made while ours are.
 func TestForeignWork(t *testing.T) {
@@ -395,7 +428,7 @@ func TestForeignWork(t *testing.T) {
 // A token that does not see everything cannot know what an apply would commit.
 func TestNetworksWithoutPrivilege(t *testing.T) {
 	l := startLab(t)
-	_, err := l.cluster.SDN().Observe(t.Context(), false)
+	_, err := l.cluster.SDN().Observe(t.Context(), nil)
 	wantClass(t, err, orchestrator.ErrDenied)
 	wantText(t, err, "SDN.Audit is missing on /sdn")
 	_, err = l.cluster.Peers(t.Context())

@@ -59,6 +59,15 @@ func (s Storage) LinkedClones() bool {
 	return slices.Contains(snapshotTypes, s.Type) || slices.Contains(fileTypes, s.Type)
 }
 
+// SnapshotsRaw reports whether raw files there can be snapshotted too: on btrfs each
+// is in a subvolume of its own.
+func (s Storage) SnapshotsRaw() bool { return slices.Contains(snapshotTypes, s.Type) }
+
+// AddContent is the command that has the storage take content of that kind too.
+func (s Storage) AddContent(kind string) string {
+	return fmt.Sprintf("pvesm set %s --content %s", s.ID, strings.Join(append(slices.Clone(s.Content), kind), ","))
+}
+
 // Thick reports whether a volume takes all of its size at once, and on ZFS all
 // that it could still change again with every snapshot.
 func (s Storage) Thick() bool {

@@ -206,3 +206,33 @@ func TestSnapshotWithoutFreeze(t *testing.T) {
 		})
 	}
 }
+
+// F85: where no storage takes images it is said which one could, with the command.
+func TestImportStorage(t *testing.T) {
+	store := func(id, kind string, active bool, content ...string) proxmox.Storage {
+		return proxmox.Storage{ID: id, Type: kind, Active: active, Content: content}
+	}
+	zfs, iso := store("zfs", "zfspool", true, "images"), store("local", "dir", true, "iso", "backup")
+	good, down := store("nfs", "nfs", true, "images", "import"), store("down", "nfs", false, "import")
+	for name, tt := range map[string]struct {
+		id         string
+		list       []proxmox.Storage
+		want       string
+		what, mend string
+	}{
+		"one takes them":      {"", []proxmox.Storage{zfs, iso, good}, "nfs", "", ""},
+		"it is named":         {"nfs", []proxmox.Storage{iso, good}, "nfs", "", ""},
+		"one could":           {"", []proxmox.Storage{zfs, iso, down}, "", `none of them has the content type "import"`, "pvesm set local --content iso,backup,import"},
+		"the named one could": {"local", []proxmox.Storage{iso, good}, "", `storage local of node pve1 has not the content type "import"`, "pvesm set local --content iso,backup,import"},
+		"the named one never": {"zfs", []proxmox.Storage{zfs, good}, "", "storage zfs of node pve1 takes no images", "an active storage of files"},
+		"none could":          {"", []proxmox.Storage{zfs, down}, "", "no storage of node pve1 takes images", "pvesm add dir images"},
+	} {
+		got, missing := proxmox.ImportStorage("pve1", tt.id, tt.list)
+		switch {
+		case got != tt.want || (missing == nil) != (tt.want != ""):
+			t.Errorf("%s: %q, %v; want %q", name, got, missing, tt.want)
+		case missing != nil && (!strings.Contains(missing.What, tt.what) || !strings.Contains(missing.Mend, tt.mend)):
+			t.Errorf("%s: %v", name, missing)
+		}
+	}
+}

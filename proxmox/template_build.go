@@ -21,9 +21,9 @@ type TemplateSpec struct {
 
 	// The image of the root disk: exactly one of the three.
 	ImagePath   string // a qcow2 file on this host, which is uploaded
-	ImageURL    string // the node fetches it, and checks it against ImageSHA256
+	ImageURL    string // the node fetches it, and checks it against ImageSum
 	ImageVolume string // on a storage of the node: "local:import/debian-12.qcow2"
-	ImageSHA256 string
+	ImageSum    string // SHA-256 or SHA-512 of the URL's file, in hexadecimal digits
 
 	Storage       string // for the template's disks
 	ImportStorage string // where images are put; "" = the first of the node with content "import"
@@ -33,6 +33,7 @@ type TemplateSpec struct {
 	NewVMID       func(ctx context.Context) (orchestrator.VMID, error)
 	MemoryMiB     int
 	Cores         int
+	CPU           string       // its type, like "x86-64-v2-AES"; "" = the cluster's default
 	Bridge        string       // of net0; "" = the cluster's bridge from Config
 	Description   string       // for people
 	Prepare       *Preparation // nil: the image is complete as it is
@@ -114,7 +115,7 @@ type building struct {
 func (b *building) subject() string { return "node " + b.spec.Node }
 
 // recipeVersion changes when make makes another VM of the same spec.
-const recipeVersion = "2"
+const recipeVersion = "3"
 
 // open finds the images and names the recipe.
 func (b *building) open(ctx context.Context) (err error) {
@@ -122,7 +123,7 @@ func (b *building) open(ctx context.Context) (err error) {
 	if b.root, err = b.rootImage(ctx); err != nil {
 		return err
 	}
-	parts := []string{recipeVersion, b.root.id, s.Name, s.Storage, s.Bridge, fmt.Sprint(s.MemoryMiB), fmt.Sprint(s.Cores)}
+	parts := []string{recipeVersion, b.root.id, s.Name, s.Storage, s.Bridge, fmt.Sprint(s.MemoryMiB), fmt.Sprint(s.Cores), s.CPU}
 	if w := s.Workspace; w != nil {
 		if w.ImagePath != "" {
 			if b.second, err = b.fileImage(w.ImagePath); err != nil {
@@ -246,7 +247,7 @@ func (b *building) discard(ctx context.Context, failed error) error {
 
 var (
 	storageRE = regexp.MustCompile(`\A[a-zA-Z][a-zA-Z0-9\-_.]*[a-zA-Z0-9]\z`)
-	digestRE  = regexp.MustCompile(`\A[0-9a-f]{64}\z`)
+	cpuRE     = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._-]*(?:,[a-z-]+=[^\s,]+)*\z`)
 	volumeRE  = regexp.MustCompile(`\A[a-zA-Z][a-zA-Z0-9\-_.]*[a-zA-Z0-9]:[a-zA-Z0-9][a-zA-Z0-9\-_./]*\z`)
 	imageRE   = regexp.MustCompile(`\Ahttps?://[^\s@?#,]+\z`)
 )
@@ -276,8 +277,8 @@ func (c *Cluster) checkSpec(op string, ref orchestrator.VMRef, spec TemplateSpec
 		return deny("it takes exactly one image, and %d are given", images)
 	case spec.ImageURL != "" && !imageRE.MatchString(spec.ImageURL):
 		return deny("%q is no address of an image", spec.ImageURL)
-	case spec.ImageURL != "" && !digestRE.MatchString(spec.ImageSHA256):
-		return deny("the image's SHA-256 is not given, and what is fetched must be checked")
+	case spec.ImageURL != "" && sumAlgorithm(spec.ImageSum) == "":
+		return deny("neither a SHA-256 nor a SHA-512 of the image is given, and what is fetched must be checked")
 	case spec.ImageVolume != "" && !volumeRE.MatchString(spec.ImageVolume):
 		return deny("%q is no volume", spec.ImageVolume)
 	case !storageRE.MatchString(spec.Storage):
@@ -286,6 +287,8 @@ func (c *Cluster) checkSpec(op string, ref orchestrator.VMRef, spec TemplateSpec
 		return deny("%q is no storage name", spec.ImportStorage)
 	case spec.MemoryMiB < 64 || spec.Cores < 1:
 		return deny("a template needs at least 64 MiB of memory and one core")
+	case spec.CPU != "" && !cpuRE.MatchString(spec.CPU):
+		return deny("%q is no type of CPU", spec.CPU)
 	case spec.Bridge == "":
 		return deny("no bridge is configured for net0")
 	}

@@ -3,6 +3,7 @@ package proxmox
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,7 +35,7 @@ func (s source) close() {
 func (b *building) rootImage(ctx context.Context) (source, error) {
 	switch s := b.spec; {
 	case s.ImageURL != "":
-		return source{id: s.ImageSHA256, bring: b.fetchImage}, nil
+		return source{id: s.ImageSum, bring: b.fetchImage}, nil
 	case s.ImageVolume != "":
 		return b.storedImage(ctx)
 	default:
@@ -71,6 +73,13 @@ func (b *building) storedImage(ctx context.Context) (source, error) {
 			return source{id: id, bring: func(context.Context) (string, error) { return volid, nil }}, nil
 		}
 	}
+	stores, err := b.c.Storages(ctx, b.spec.Node)
+	if err != nil {
+		return source{}, err
+	}
+	if _, missing := ImportStorage(b.spec.Node, storage, stores); missing != nil && strings.HasPrefix(volid, storage+":import/") {
+		return source{}, &failure{op: b.op, subject: b.subject(), cause: missing.What, mend: missing.Mend, class: missing}
+	}
 	return source{}, refuse(b.op, b.subject(), orchestrator.ErrNotFound, "there is no image "+volid+" on that node",
 		"put it there, or see with pvesm list "+storage+" what is")
 }
@@ -92,13 +101,13 @@ func (b *building) fetchImage(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := imageName(s.ImageSHA256, kind)
+	name := imageName(s.ImageSum, kind)
 	s.Progress("fetch", 0, 0)
 	err = b.c.carryOut(ctx, order{
 		op: b.op, subject: b.subject(), node: s.Node, kind: "download", task: name, timeout: b.c.cfg.CloneTimeout, started: s.Started,
 		send: func(ctx context.Context) (string, error) {
 			return b.c.postTask(ctx, nodePath(s.Node)+"/storage/"+url.PathEscape(storage)+"/download-url", map[string]any{
-				"content": "import", "filename": name, "url": s.ImageURL, "checksum": s.ImageSHA256, "checksum-algorithm": "sha256",
+				"content": "import", "filename": name, "url": s.ImageURL, "checksum": s.ImageSum, "checksum-algorithm": sumAlgorithm(s.ImageSum),
 			})
 		},
 	})
@@ -110,7 +119,22 @@ func (b *building) fetchImage(ctx context.Context) (string, error) {
 }
 
 // imageName is how an image is called on the storage.
-func imageName(sha256, kind string) string { return "savepoint-" + sha256[:32] + "." + kind }
+func imageName(sum, kind string) string { return "savepoint-" + sum[:32] + "." + kind }
+
+var hexRE = regexp.MustCompile(`\A[0-9a-f]+\z`)
+
+// sumAlgorithm names what a checksum was made with, as the cluster calls it: its
+// length tells. "" for one that is neither.
+func sumAlgorithm(sum string) string {
+	switch {
+	case !hexRE.MatchString(sum):
+	case len(sum) == 2*sha256.Size:
+		return "sha256"
+	case len(sum) == 2*sha512.Size:
+		return "sha512"
+	}
+	return ""
+}
 
 // image is an open image file and what its content is.
 type image struct {
@@ -145,20 +169,51 @@ func openImage(path string, report func(stage string, done, total int64)) (image
 
 // importStorage finds where an image can be put to.
 func (c *Cluster) importStorage(ctx context.Context, op, subject string, spec TemplateSpec) (string, error) {
-	if spec.ImportStorage != "" {
-		return spec.ImportStorage, nil
-	}
 	list, err := c.Storages(ctx, spec.Node)
 	if err != nil {
 		return "", err
 	}
-	for _, s := range list {
-		if s.Active && slices.Contains(s.Content, "import") {
+	id, missing := ImportStorage(spec.Node, spec.ImportStorage, list)
+	if missing != nil {
+		return "", &failure{op: op, subject: subject, cause: missing.What, mend: missing.Mend, class: missing}
+	}
+	return id, nil
+}
+
+// importTypes are the types of storage that can hold images.
+var importTypes = append([]string{"btrfs"}, fileTypes...)
+
+// ImportStorage is where a node takes images of templates: the storage of that
+// id, without one the first that does. Otherwise it says what is missing, with
+// the command that mends it.
+func ImportStorage(node, id string, list []Storage) (string, *orchestrator.UnsupportedError) {
+	var could *Storage
+	for i, s := range list {
+		switch {
+		case id != "" && s.ID != id:
+		case s.Active && slices.Contains(s.Content, "import"):
 			return s.ID, nil
+		case could == nil && slices.Contains(importTypes, s.Type) && !slices.Contains(s.Content, "import"):
+			could = &list[i]
 		}
 	}
-	what, mend := "no storage of node "+spec.Node+" takes images for import", `enable the content type "import" on a directory storage`
-	return "", &failure{op: op, subject: subject, cause: what, mend: mend, class: &orchestrator.UnsupportedError{What: what, Mend: mend}}
+	e := &orchestrator.UnsupportedError{What: "no storage of node " + node + " takes images for import"}
+	if id != "" {
+		e.What = fmt.Sprintf("storage %s of node %s takes no images for import", id, node)
+	}
+	switch {
+	case could != nil:
+		e.What += `: none of them has the content type "import"`
+		if id != "" {
+			e.What = fmt.Sprintf(`storage %s of node %s has not the content type "import"`, id, node)
+		}
+		e.Mend = could.AddContent("import")
+	case id != "":
+		e.Mend = "see pvesm status on " + node + "; images need an active storage of files: dir, nfs, cifs, cephfs or btrfs"
+	default:
+		e.Mend = "pvesm add dir images --path /var/lib/images --content import, or make one active that has the content type (see pvesm status on " + node + ")"
+	}
+	return "", e
 }
 
 // uploaded reports whether the storage holds the file with that size.

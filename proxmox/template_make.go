@@ -68,6 +68,9 @@ func (b *building) params(volid, second string) map[string]any {
 		"net0":    "virtio,bridge=" + s.Bridge,
 		"serial0": "socket", "agent": "1", "ciuser": "root", "ciupgrade": "0",
 	}
+	if s.CPU != "" {
+		p["cpu"] = s.CPU
+	}
 	if w := s.Workspace; w != nil {
 		p["scsi1"] = w.Storage + ":" + strconv.FormatFloat(float64(w.Size)/(1<<30), 'f', -1, 64)
 		if second != "" {

@@ -3,6 +3,7 @@ package proxmox_test
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
@@ -222,7 +223,7 @@ func TestTemplateImageSources(t *testing.T) {
 				c.DownloadCAs.AddCert(web.Certificate())
 			})
 			spec := templateSpec(t, 9100, "")
-			spec.ImagePath, spec.ImageURL, spec.ImageSHA256 = "", web.URL+"/debian-12-genericcloud-amd64.qcow2", digest
+			spec.ImagePath, spec.ImageURL, spec.ImageSum = "", web.URL+"/debian-12-genericcloud-amd64.qcow2", digest
 			got, err := l.builder.BuildTemplate(t.Context(), spec)
 			must(t, err)
 			volid := "local:import/savepoint-" + digest[:32] + ".qcow2"
@@ -235,11 +236,11 @@ func TestTemplateImageSources(t *testing.T) {
 			if again, err := l.builder.BuildTemplate(t.Context(), spec); err != nil || again != got {
 				t.Errorf("again: %+v, %v", again, err)
 			}
-			spec.VMID, spec.ImageSHA256 = 9101, strings.Repeat("0", 64)
+			spec.VMID, spec.ImageSum = 9101, strings.Repeat("0", 64)
 			if _, err := l.builder.BuildTemplate(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "checksum mismatch") {
 				t.Errorf("a wrong checksum: %v", err)
 			}
-			spec.ImageURL, spec.ImageSHA256, spec.ImageVolume = "", "", volid
+			spec.ImageURL, spec.ImageSum, spec.ImageVolume = "", "", volid
 			stored, err := l.builder.BuildTemplate(t.Context(), spec)
 			if err != nil || stored.VM.ID != 9101 || stored.Recipe == got.Recipe {
 				t.Errorf("stored: %+v, %v", stored, err)
@@ -247,8 +248,21 @@ func TestTemplateImageSources(t *testing.T) {
 			spec.ImageVolume = "local:import/none.qcow2"
 			_, err = l.builder.BuildTemplate(t.Context(), spec)
 			wantClass(t, err, orchestrator.ErrNotFound)
+			// Debian publishes SHA-512 alone.
+			long := sha512.Sum512(image)
+			spec.VMID, spec.ImageVolume, spec.ImageURL, spec.ImageSum = 9103, "", web.URL+"/x.qcow2", hex.EncodeToString(long[:])
+			if _, err := l.builder.BuildTemplate(t.Context(), spec); err != nil {
+				t.Errorf("with a SHA-512: %v", err)
+			}
+			spec.VMID, spec.ImageSum = 9104, strings.Repeat("0", 128)
+			if _, err := l.builder.BuildTemplate(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "checksum mismatch") {
+				t.Errorf("a wrong SHA-512: %v", err)
+			}
+			spec.ImageSum = strings.Repeat("0", 96)
+			_, err = l.builder.BuildTemplate(t.Context(), spec)
+			wantClass(t, err, orchestrator.ErrDenied)
 			// Without the right to let the node look around, the right is named.
-			spec.ImageVolume, spec.ImageURL, spec.ImageSHA256 = "", web.URL+"/x.qcow2", digest
+			spec.ImageVolume, spec.ImageURL, spec.ImageSum = "", web.URL+"/x.qcow2", digest
 			l.server.Faults.Add(pve.Fault{Method: "POST", Path: "/nodes/*/storage/*/download-url", Nth: 1, Status: 403, Message: "Permission check failed"})
 			spec.VMID, spec.MemoryMiB = 9102, 300
 			_, err = l.builder.BuildTemplate(t.Context(), spec)

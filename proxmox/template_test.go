@@ -3,6 +3,7 @@ package proxmox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -60,6 +61,18 @@ func TestBuildTemplate(t *testing.T) {
 			third, err := l.builder.BuildTemplate(t.Context(), spec)
 			if err != nil || third.Recipe == got.Recipe || third.VM.ID != 9101 || stages["upload"] != 0 {
 				t.Errorf("got %+v, %v, upload %d", third, err, stages["upload"])
+			}
+			// So is another type of CPU; what is not named is the cluster's default.
+			spec.VMID, spec.CPU = 9102, "x86-64-v2-AES"
+			fourth, err := l.builder.BuildTemplate(t.Context(), spec)
+			if err != nil || fourth.Recipe == third.Recipe {
+				t.Errorf("got %+v, %v", fourth, err)
+			}
+			for id, want := range map[int]bool{9101: false, 9102: true} {
+				conf := string(l.call("GET", fmt.Sprintf("/nodes/pve1/qemu/%d/config", id), nil))
+				if strings.Contains(conf, `"cpu":"x86-64-v2-AES"`) != want {
+					t.Errorf("vm %d has %s", id, conf)
+				}
 			}
 			// A sandbox can be cloned from it and is not a template's twin.
 			r := l.cloneRequest()
@@ -147,6 +160,7 @@ func TestBuildTemplateRefuses(t *testing.T) {
 	for name, change := range map[string]func(*proxmox.TemplateSpec){
 		"no image":   func(s *proxmox.TemplateSpec) { s.ImagePath = "/nonexistent" },
 		"directory":  func(s *proxmox.TemplateSpec) { s.ImagePath = t.TempDir() },
+		"no CPU":     func(s *proxmox.TemplateSpec) { s.CPU = "host aes" },
 		"no memory":  func(s *proxmox.TemplateSpec) { s.MemoryMiB = 0 },
 		"bad id":     func(s *proxmox.TemplateSpec) { s.VMID = 1 },
 		"bad node":   func(s *proxmox.TemplateSpec) { s.Node = "../x" },

@@ -26,6 +26,19 @@ func (c *Cluster) StoragePool(ctx context.Context, storage string) (string, erro
 		class: &orchestrator.UnsupportedError{What: what, Mend: "set workspace.storage to one, or give the token Datastore.Audit on it"}}
 }
 
+// StorageType is what a storage is, as the cluster is configured: "zfspool", "dir".
+func (c *Cluster) StorageType(ctx context.Context, storage string) (string, error) {
+	all, err := c.storageSettings(ctx)
+	if err != nil {
+		return "", err
+	}
+	if all[storage].kind == "" {
+		return "", &failure{op: "find the type of", subject: "storage " + storage, cause: "our token sees no storage of that name",
+			mend: "name one that pvesm status prints, or give the token Datastore.Audit on it", class: orchestrator.ErrNotFound}
+	}
+	return all[storage].kind, nil
+}
+
 // WorkspaceVolume names the volume of a VM's workspace as its storage knows it:
 // "vm-9001-disk-1". It is "" when the VM has no disk in that slot, or has one on
 // another storage than the given one.

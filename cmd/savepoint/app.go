@@ -194,7 +194,7 @@ func (v sandboxView) Health() string {
 	switch {
 	case v.Open != "":
 		return "quarantined"
-	case v.Unavailable != "" && v.State == orchestrator.SandboxReady:
+	case v.Unavailable != "" && (v.State == orchestrator.SandboxReady || v.State == orchestrator.SandboxPooled):
 		return "unavailable"
 	}
 	return string(v.State)
@@ -217,7 +217,7 @@ func (a *app) sandboxViews(ctx context.Context, all bool) ([]sandboxView, error)
 	}
 	var views []sandboxView
 	for _, sb := range sandboxes {
-		if sb.State == orchestrator.SandboxDestroyed && !all {
+		if (sb.State == orchestrator.SandboxDestroyed || sb.State == orchestrator.SandboxPooled) && !all {
 			continue
 		}
 		v := sandboxView{Sandbox: sb}

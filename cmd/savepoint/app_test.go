@@ -111,7 +111,7 @@ func TestDemoStaysOnTheLab(t *testing.T) {
 	c := configs.Default(filepath.Join(dir, "state"))
 	c.Cluster.URL, c.Cluster.TokenID = "https://127.0.0.1:1", "lab@pve!lab"
 	c.Cluster.TokenSecret = configs.NewSecret("00000000-0000-0000-0000-000000000001")
-	c.Cluster.Fingerprint = strings.Repeat("AA:", 31) + "AA"
+	c.Cluster.Fingerprint = strings.Repeat("AA:0C:", 15) + "AA:0C"
 	c.Sandbox.Subnet = netip.MustParsePrefix("10.99.0.0/24")
 	file := filepath.Join(dir, "savepoint.yaml")
 	if err := configs.WriteWithSecrets(file, c); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/orchestrator/provision"
 )
 
 // bare proves what can be proved without a guest that answers: that a VM can be
@@ -26,6 +27,7 @@ func (c *canary) bare(ctx context.Context) {
 		}()
 	}
 	if err == nil {
+		c.sb = sb
 		err = c.bareProof(ctx, orchestrator.VMRequest{Sandbox: sb.ID, VM: sb.VM})
 	}
 	switch {
@@ -43,15 +45,20 @@ func (c *canary) bareVM(ctx context.Context) (orchestrator.Sandbox, error) {
 	if _, err := d.s.prov.Lookup(ctx, canaryName); err == nil {
 		return orchestrator.Sandbox{}, fmt.Errorf("make the canary: %w: there is a sandbox %s; destroy it first", orchestrator.ErrExists, canaryName)
 	}
+	source, ok := d.sourceOn(c.perch.node)
+	if !ok {
+		return orchestrator.Sandbox{}, provision.NoTemplate(d.cfg.Sandbox.Template)
+	}
 	sb := orchestrator.Sandbox{
 		ID: orchestrator.SandboxID(orchestrator.NewTxID(time.Now())), Name: canaryName, State: orchestrator.SandboxCreating,
-		VM: orchestrator.VMRef{Node: c.perch.node}, Template: d.sourcesOn(c.perch.node)[0].VM, Created: time.Now(),
+		VM: orchestrator.VMRef{Node: c.perch.node}, Template: source.VM, Created: time.Now(),
 	}
 	reg := d.s.registry()
 	subnet := d.cfg.Sandbox.Subnet
 	if !subnet.IsValid() {
 		subnet = netip.MustParsePrefix("192.0.2.0/24") // it is never started
 	}
+	c.at(c.perch.storage, "clone")
 	storage := ""
 	if c.perch.full {
 		storage = c.perch.storage
@@ -81,12 +88,15 @@ func (c *canary) bareVM(ctx context.Context) (orchestrator.Sandbox, error) {
 func (c *canary) bareProof(ctx context.Context, r orchestrator.VMRequest) error {
 	snaps := c.d.s.cluster.Snapshots()
 	snap := orchestrator.SnapshotRequest{Sandbox: r.Sandbox, VM: r.VM, Name: canaryDisk, Description: "savepoint: a canary's"}
+	c.at(c.perch.storage, "snapshot %s", canaryDisk)
 	if err := snaps.Create(ctx, snap); err != nil {
 		return err
 	}
+	c.at("", "change its configuration")
 	if err := c.d.s.cluster.Rename(ctx, r, "damaged"); err != nil {
 		return err
 	}
+	c.at(c.perch.storage, "rollback to %s", canaryDisk)
 	if err := snaps.Rollback(ctx, snap); err != nil {
 		return err
 	}
@@ -97,5 +107,5 @@ func (c *canary) bareProof(ctx context.Context, r orchestrator.VMRequest) error 
 	if st.Name != canaryName {
 		return fmt.Errorf("the rollback did not restore the configuration: the name of %s is %q: %w", r.VM, st.Name, orchestrator.ErrUnknownOutcome)
 	}
-	return snaps.Delete(ctx, snap)
+	return c.remove(ctx, snaps, canaryDisk)
 }

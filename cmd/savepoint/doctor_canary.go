@@ -12,21 +12,10 @@ import (
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/provision"
 	"savepoint/policy"
-	"savepoint/proxmox"
 )
 
 // canaryName is the sandbox that proves what storages promise.
 const canaryName = "savepoint-canary"
-
-// perch is a place where a canary is to live: a linked clone stays where the
-// template is, a full one goes to any storage.
-type perch struct {
-	storage, node string
-	full          bool
-	used          bool // sandboxes are meant to be there
-}
-
-func (p perch) String() string { return p.storage + " on " + p.node }
 
 // canaries proves snapshots and rollback on every storage that sandboxes can
 // live on. What goes wrong with one of them is a finding.
@@ -64,58 +53,6 @@ func (d *doctor) hasProblem(these func(check string) bool) bool {
 	return slices.ContainsFunc(d.findings, func(f finding) bool { return f.Level == levelProblem && these(f.Check) })
 }
 
-// perches are the storages to prove, those that sandboxes use first. One that is
-// not shared is another one on each node.
-func (d *doctor) perches(ctx context.Context) []perch {
-	var out []perch
-	for _, s := range d.stores() {
-		if !s.Active || !slices.Contains(s.Content, "images") || !s.Snapshots().Possible {
-			continue
-		}
-		for _, node := range s.nodes {
-			sources := d.sourcesOn(node)
-			linked := slices.ContainsFunc(sources, func(t proxmox.Source) bool { return t.Storage == s.ID })
-			switch {
-			case linked && !d.cfg.Sandbox.FullClone:
-				out = append(out, perch{s.ID, node, false, true})
-			case len(sources) > 0 && d.mayFill(ctx, s.ID):
-				out = append(out, perch{s.ID, node, true, len(s.uses) > 0})
-			default:
-				continue
-			}
-			if s.Shared {
-				break
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b perch) int { return cmp.Compare(rank(a.used), rank(b.used)) })
-	return out
-}
-
-func rank(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
-}
-
-// sourcesOn are the templates on a node that takes sandboxes.
-func (d *doctor) sourcesOn(node string) []proxmox.Source {
-	l := limits(d.cfg.Cluster)
-	for i, site := range d.sites {
-		if site.Name == node && l.Closed(placesOf(d.sites)[i]) == "" {
-			return site.Templates
-		}
-	}
-	return nil
-}
-
-// mayFill reports whether our token may make disks on the storage.
-func (d *doctor) mayFill(ctx context.Context, storage string) bool {
-	missing, err := d.s.cluster.MissingPrivileges(ctx, d.version, proxmox.Use{Storages: []string{storage}})
-	return err == nil && !slices.ContainsFunc(missing, func(p proxmox.Privilege) bool { return p.Path == "/storage/"+storage })
-}
-
 // unready keeps a sandbox from being ready: it is never handed out, and recovery
 // removes it when this process ends before it does.
 type unready struct{ provision.Registry }
@@ -134,8 +71,28 @@ type canary struct {
 	judge *policy.Engine
 	sb    orchestrator.Sandbox
 
+	step  string   // what is being done
+	tries string   // the storage that is tried by it; "" = none is
+	over  bool     // what is done now only cleans up
 	took  []string // what was proved, with its time
 	boots map[string]bool
+}
+
+// at notes what is begun, so that an error is put down to it.
+func (c *canary) at(tries, step string, args ...any) {
+	text := fmt.Sprintf(step, args...)
+	c.d.p.say("canary on %s: %s", c.perch, text)
+	if !c.over {
+		c.step, c.tries = text, tries
+	}
+}
+
+// volume is the storage that a snapshot of that name is on.
+func (c *canary) volume(name orchestrator.SnapshotName) string {
+	if name == canaryWorkspace && !c.perch.full {
+		return c.d.cfg.Workspace.Storage
+	}
+	return c.perch.storage
 }
 
 // fly makes the VM, proves, and removes it whatever happened.
@@ -146,7 +103,17 @@ func (c *canary) fly(ctx context.Context) {
 		if p.FullClone = c.perch.full; c.perch.full {
 			p.Storage = c.perch.storage
 		}
-		p.Observe = func(st provision.Step) { d.p.say("canary on %s: %s %s", c.perch, st.Name, st.Detail) }
+		p.Observe = func(st provision.Step) {
+			if st.Done {
+				c.over = c.over || st.Err != nil
+				return
+			}
+			tries := ""
+			if st.Name == "clone" || st.Name == "pristine" {
+				tries = c.perch.storage
+			}
+			c.at(tries, "%s %s", st.Name, st.Detail)
+		}
 	})
 	wish, err := d.s.wish("")
 	if err != nil {
@@ -155,6 +122,7 @@ func (c *canary) fly(ctx context.Context) {
 	}
 	wish.Node = c.perch.node
 	start := time.Now()
+	c.at("", "choose its place")
 	if c.sb, err = prov.Create(ctx, canaryName, wish); err != nil {
 		c.report(ctx, err)
 		return
@@ -166,6 +134,7 @@ func (c *canary) fly(ctx context.Context) {
 	c.took = append(c.took, fmt.Sprintf("%s ready in %s", how, short(time.Since(start))))
 	c.sb.State = orchestrator.SandboxReady // for the guest's sake; the journal knows better
 	err = c.prove(ctx)
+	c.over = true
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	defer cancel()
 	d.p.say("canary on %s: destroy", c.perch)
@@ -182,12 +151,12 @@ func (c *canary) report(ctx context.Context, err error) {
 		c.d.ok("canary", "%s: %s; all damage was undone", c.perch, strings.Join(c.took, ", "))
 	case ctx.Err() != nil:
 	default:
+		what, mend := c.blame(err)
 		level := levelWarning
-		if c.perch.used {
+		if c.perch.used && what != blameLock {
 			level = levelProblem
 		}
-		c.d.failed("canary", level, fmt.Errorf("%s: %w", c.perch, err))
-		c.d.mendLast("keep sandboxes off " + c.perch.storage + " until this is mended")
+		c.d.add("canary", level, fmt.Sprintf("%s: at the step %q, %s: %v", c.perch, c.step, what, err), mend)
 	}
 }
 
@@ -225,7 +194,7 @@ func (c *canary) prove(ctx context.Context) error {
 	var older *orchestrator.NotLatestError
 	if errors.As(err, &older) {
 		c.took = append(c.took, "only the newest can be restored")
-		if err := snaps.Delete(ctx, c.request(canaryMachine)); err != nil {
+		if err := c.remove(ctx, snaps, canaryMachine); err != nil {
 			return err
 		}
 		err = c.back(ctx, snaps, canaryDisk, "disks")
@@ -236,11 +205,16 @@ func (c *canary) prove(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []orchestrator.SnapshotName{canaryMachine, canaryDisk} {
-		if err := snaps.Delete(ctx, c.request(name)); err != nil {
+		if err := c.remove(ctx, snaps, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *canary) remove(ctx context.Context, by orchestrator.Snapshotter, name orchestrator.SnapshotName) error {
+	c.at(c.volume(name), "delete snapshot %s", name)
+	return by.Delete(ctx, c.request(name))
 }
 
 // workspace proves the snapshots of the volume that the agent writes to.
@@ -254,7 +228,7 @@ func (c *canary) workspace(ctx context.Context) error {
 	if err := c.back(ctx, c.d.s.workspaces, canaryWorkspace, "workspace"); err != nil {
 		return err
 	}
-	return c.d.s.workspaces.Delete(ctx, c.request(canaryWorkspace))
+	return c.remove(ctx, c.d.s.workspaces, canaryWorkspace)
 }
 
 func (c *canary) request(name orchestrator.SnapshotName) orchestrator.SnapshotRequest {
@@ -275,6 +249,7 @@ func accountOf(name orchestrator.SnapshotName) policy.User {
 // save writes the snapshot's name into the guest and takes it.
 func (c *canary) save(ctx context.Context, by orchestrator.Snapshotter, name orchestrator.SnapshotName, memory bool) error {
 	user := accountOf(name)
+	c.at("", "write into the guest")
 	if _, err := c.run(ctx, user, fmt.Sprintf("echo %s > %s && sync", name, accounts[user])); err != nil {
 		return err
 	}
@@ -288,7 +263,7 @@ func (c *canary) save(ctx context.Context, by orchestrator.Snapshotter, name orc
 	c.boots[facts.BootID] = true
 	r := c.request(name)
 	r.Memory = memory
-	c.d.p.say("canary on %s: snapshot %s", c.perch, name)
+	c.at(c.volume(name), "snapshot %s", name)
 	start := time.Now()
 	if err := by.Create(ctx, r); err != nil {
 		return err
@@ -307,6 +282,7 @@ func (c *canary) save(ctx context.Context, by orchestrator.Snapshotter, name orc
 // damage removes what was written, marks the guest, and makes sure that both are
 // to be seen: a rollback of nothing proves nothing.
 func (c *canary) damage(ctx context.Context, user policy.User) error {
+	c.at("", "damage the guest")
 	if _, err := c.run(ctx, user, "rm -f "+accounts[user]+" && sync"); err != nil {
 		return err
 	}
@@ -323,12 +299,13 @@ func (c *canary) damage(ctx context.Context, user policy.User) error {
 func (c *canary) back(ctx context.Context, by orchestrator.Snapshotter, name orchestrator.SnapshotName, what string) error {
 	d := c.d
 	d.s.ssh.Disconnect(c.sb.ID)
-	d.p.say("canary on %s: rollback to %s", c.perch, name)
+	c.at(c.volume(name), "rollback to %s", name)
 	start := time.Now()
 	if err := by.Rollback(ctx, c.request(name)); err != nil {
 		return err
 	}
 	took := time.Since(start)
+	c.at("", "look at the guest after the rollback to %s", name)
 	boot, cancel := context.WithTimeout(ctx, d.cfg.Sandbox.BootTimeout)
 	defer cancel()
 	if name == canaryDisk {
@@ -341,6 +318,7 @@ func (c *canary) back(ctx context.Context, by orchestrator.Snapshotter, name orc
 		return fmt.Errorf("after the rollback of %s: %w", what, err)
 	}
 	wrong := func(format string, args ...any) error {
+		c.tries = c.volume(name) // it answered, and with the wrong things
 		return fmt.Errorf("the rollback of %s did not restore the guest: %s: %w", what, fmt.Sprintf(format, args...), orchestrator.ErrUnknownOutcome)
 	}
 	if facts.Generation != string(name) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -71,6 +72,20 @@ func (d *doctor) unsourced(node string, all []provision.Node) string {
 	return ""
 }
 
+var snapshotOfRE = regexp.MustCompile(`^snapshot (\S+) of vm (\d+) on (\S+)$`)
+
+// foreignMend removes a snapshot that somebody else took, and what takes the next.
+func foreignMend(f janitor.Finding) string {
+	if f.Command != "" {
+		return f.Command
+	}
+	m := snapshotOfRE.FindStringSubmatch(f.Subject)
+	if m == nil {
+		return "delete it, and take the sandboxes' pool out of the schedule that made it"
+	}
+	return fmt.Sprintf("on %s: qm delsnapshot %s %s, and take the vm out of the schedule that made it", m[3], m[2], m[1])
+}
+
 // missing lists the names that no node has.
 func missing(all []provision.Node, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -107,7 +122,7 @@ func (d *doctor) sandboxes(ctx context.Context) {
 		case janitor.KindHA, janitor.KindReplication:
 			d.add(check, levelWarning, fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), f.Command)
 		case janitor.KindForeignSnap:
-			d.add(check, levelWarning, fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), "keep other snapshot tools off sandboxes, or delete it there")
+			d.add(check, levelWarning, fmt.Sprintf("%s of sandbox %s: %s", f.Subject, f.Sandbox, f.Evidence), foreignMend(f))
 		case janitor.KindUnseen:
 			d.add(check, levelWarning, f.Subject+": "+f.Evidence, "see why it does not answer")
 		default: // gc's work

@@ -146,8 +146,8 @@ func together(missing []proxmox.Privilege, with proxmox.Privilege) []string {
 // and no more than its user.
 func (d *doctor) grant(path, role string, privs []string) string {
 	list := fmt.Sprintf("%q", strings.Join(privs, " "))
-	return fmt.Sprintf("pveum role add %s --privs %s || pveum role modify %s --append 1 --privs %s; %s",
-		role, list, role, list, aclCommand(path, d.cfg.Cluster.TokenID, role))
+	return fmt.Sprintf(`if pveum role list --output-format json | grep -q '"roleid":"%s"'; then pveum role modify %s --append 1 --privs %s; else pveum role add %s --privs %s; fi && %s`,
+		role, role, list, role, list, aclCommand(path, d.cfg.Cluster.TokenID, role))
 }
 
 func aclCommand(path, token, role string) string {
@@ -173,7 +173,9 @@ func (d *doctor) vnets(ctx context.Context) []string {
 // template looks at each template that sandboxes are cloned from.
 func (d *doctor) template(ctx context.Context) {
 	const check = "template"
-	if !slices.ContainsFunc(d.sites, func(s proxmox.Site) bool { return len(s.Templates) > 0 }) {
+	built := slices.ContainsFunc(d.sites, func(s proxmox.Site) bool { return len(s.Templates) > 0 })
+	d.imports(built)
+	if !built {
 		d.problem(check, provision.NoTemplate(d.cfg.Sandbox.Template))
 		return
 	}
@@ -185,6 +187,29 @@ func (d *doctor) template(ctx context.Context) {
 				continue
 			}
 			d.oneTemplate(t, f)
+		}
+	}
+}
+
+// imports looks for where each node would take a template's image. Where there is a
+// template already it is of use to building alone.
+func (d *doctor) imports(built bool) {
+	const check = "template"
+	id := ""
+	if image := d.cfg.Template.Image; !strings.Contains(image, "://") {
+		id, _, _ = strings.Cut(image, ":")
+	}
+	for _, f := range d.usableFacts() {
+		if f.Storages.Err != nil {
+			continue
+		}
+		_, missing := proxmox.ImportStorage(f.Node, id, f.Storages.Value)
+		switch {
+		case missing == nil:
+		case built:
+			d.ok(check, "%s; savepoint template build needs it: %s", missing.What, missing.Mend)
+		default:
+			d.problem(check, missing)
 		}
 	}
 }
@@ -206,7 +231,8 @@ func (d *doctor) oneTemplate(t proxmox.Source, f proxmox.TemplateFacts) {
 		wrong(levelProblem, "cannot be cloned without copying its disks", "set sandbox.full_clone, or build it on a storage that can: savepoint template build")
 	}
 	for _, disk := range f.Disks {
-		if disk.Raw && !d.cfg.Sandbox.FullClone {
+		store, _ := d.storageOn(t.VM.Node, disk.Storage)
+		if disk.Raw && !store.SnapshotsRaw() && !d.cfg.Sandbox.FullClone {
 			wrong(levelProblem, fmt.Sprintf("has %s as a raw file on storage %s, which takes no snapshots", disk.Slot, disk.Storage),
 				"build it on a ZFS, LVM-thin, RBD or qcow2 storage: savepoint template build")
 		}

@@ -33,7 +33,7 @@ func intended(cfg configs.Config) proxmox.Use {
 	} else {
 		use.Bridges = oneMore(nil, cfg.Sandbox.Bridge)
 	}
-	use.BuildBridges = oneMore(nil, build)
+	use.Bridges = oneMore(use.Bridges, build) // where the template's own card is
 	storage, _, onStorage := strings.Cut(cfg.Template.Image, ":")
 	switch {
 	case strings.Contains(cfg.Template.Image, "://"):
@@ -53,7 +53,7 @@ const (
 	setupToken   = "savepoint@pve!engine"
 	setupStorage = "STORAGE"
 	setupImport  = "local"
-	setupDataset = "rpool/savepoint"
+	setupDataset = "POOL/savepoint"
 )
 
 // printSetup prints the script for the cluster's administrator. It asks nothing
@@ -82,12 +82,13 @@ type setup struct {
 	cfg   configs.Config
 	token string
 	use   proxmox.Use
+	made  map[string]bool // roles that are written already
 }
 
 func (s *setup) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
 
 func setupScript(cfg configs.Config) (string, error) {
-	s := &setup{cfg: cfg, token: cfg.Cluster.TokenID, use: intended(cfg)}
+	s := &setup{cfg: cfg, token: cfg.Cluster.TokenID, use: intended(cfg), made: map[string]bool{}}
 	if s.token == "" {
 		s.token = setupToken
 	}
@@ -111,11 +112,18 @@ func setupScript(cfg configs.Config) (string, error) {
 	s.line("#   sh setup.sh cluster    once, as root on any node")
 	s.line("#   sh setup.sh node       as root on every node that sandboxes may be on")
 	s.line("#   sh setup.sh jump       as root on the jump host")
+	s.line("#   sh setup.sh gc         only if you want it, see there; once, as root on any node")
 	s.line("set -eu")
 	s.line("umask 022")
 	s.line("")
+	s.helpers()
+	s.line("")
 	s.line("cluster() {")
 	s.cluster()
+	s.line("}")
+	s.line("")
+	s.line("gc() {")
+	s.part(proxmox.ForGC, gcTitle)
 	s.line("}")
 	s.line("")
 	s.line("node() {")
@@ -131,9 +139,9 @@ func setupScript(cfg configs.Config) (string, error) {
 	s.line("}")
 	s.line("")
 	s.line(`case "${1:-}" in`)
-	s.line("cluster | node | jump) $1 ;;")
+	s.line("cluster | node | jump | gc) $1 ;;")
 	s.line("*)")
-	s.line(`	echo "usage: sh $0 cluster|node|jump" >&2`)
+	s.line(`	echo "usage: sh $0 cluster|node|jump|gc" >&2`)
 	s.line("	exit 2")
 	s.line("	;;")
 	s.line("esac")
@@ -158,79 +166,17 @@ func (s *setup) cluster() {
 	s.controller()
 }
 
-// parts are what the privileges are for, in the order of the script.
-var parts = []struct{ only, title string }{
-	{"", "What every sandbox needs, and nothing else."},
-	{proxmox.ForNetworks, "For savepoint network apply."},
-	{proxmox.ForTemplates, "For savepoint template build. Leave it out if you make the template."},
-	{proxmox.ForGC, "For savepoint gc to delete orphan volumes of saved memory. Without it they are listed.\n\t# With it the token may delete any volume of these storages, those of other VMs too:\n\t# leave it out where the storages are not savepoint's alone."},
-	{proxmox.ForDoctor, "For savepoint doctor to see quorum, clocks, packages and backup jobs, and for\n\t# placing sandboxes by free memory. Without it these are not known."},
-}
-
-// roles writes the roles and where they are granted, part by part.
-func (s *setup) roles() {
-	user, _, _ := strings.Cut(s.token, "!")
-	all := func(major int) []proxmox.Privilege {
-		return proxmox.Privileges(s.cfg.Cluster.Pool, proxmox.Version{Major: major, Minor: 4}, s.use)
-	}
-	old, _ := proxmox.Roles(all(8))
-	now, _ := proxmox.Roles(all(9))
-	s.line("	role() {")
-	s.line(`		pveum role add "$1" --privs "$2" 2>/dev/null || pveum role modify "$1" --privs "$2"`)
-	s.line("	}")
-	s.line("	grant() {")
-	s.line("		pveum acl modify \"$1\" --users '%s' --tokens '%s' --roles \"$2\"", user, s.token)
-	s.line("	}")
-	made := map[string]bool{}
-	for _, part := range parts {
-		_, grants := proxmox.Roles(slices.DeleteFunc(all(9), func(p proxmox.Privilege) bool { return p.Only != part.only }))
-		if len(grants) == 0 {
-			continue
-		}
-		s.line("")
-		s.line("	# %s", part.title)
-		for i, r := range now {
-			if !made[r.Name] && slices.ContainsFunc(grants, func(g proxmox.Grant) bool { return g.Role == r.Name }) {
-				made[r.Name] = true
-				s.role(old[i], r)
-			}
-		}
-		for _, g := range grants {
-			s.line("	grant %s %s", g.Path, g.Role)
-		}
-		if part.only != "" {
-			continue
-		}
-		s.line("	# A template that savepoint did not build: pveum pool modify %s --vms ID", s.cfg.Cluster.Pool)
-		if s.use.Zones {
-			s.line("	# The networks of savepoint get their ids later, so it may use every zone but")
-			s.line("	# the nodes' own bridges.")
-			s.line("	grant /sdn/zones/localnetwork NoAccess")
-		}
-	}
-}
-
-// role writes one role. What only one release has is chosen when the script runs.
-func (s *setup) role(old, now proxmox.Role) {
-	without := func(list, others []string) []string {
-		return slices.DeleteFunc(slices.Clone(list), func(p string) bool { return slices.Contains(others, p) })
-	}
-	privs := now.Privs
-	only8, only9 := without(old.Privs, now.Privs), without(now.Privs, old.Privs)
-	if len(only8)+len(only9) > 0 {
-		s.line(`	case "$(pveversion)" in`)
-		s.line("	pve-manager/8*) more='%s' ;;", strings.Join(only8, " "))
-		s.line("	*) more='%s' ;;", strings.Join(only9, " "))
-		s.line("	esac")
-		privs = append(without(now.Privs, only9), "$more")
-	}
-	s.line("	role %s \"%s\"", now.Name, strings.Join(privs, " "))
+// onZFS reports whether workspace volumes are, or may be, on ZFS: of what type the
+// storage is nobody can be asked yet.
+func (s *setup) onZFS() bool {
+	return s.cfg.Workspace.Storage != "" && s.cfg.Workspace.Driver != driverBtrfs
 }
 
 // storage says what the storages have to be like.
 func (s *setup) storage() {
-	if w := s.cfg.Workspace.Storage; w != "" {
-		s.line("	# Workspace volumes are on ZFS. A storage that exists is left as it is.")
+	if w := s.cfg.Workspace.Storage; s.onZFS() {
+		s.line("	# Workspace volumes are on ZFS. A storage that exists is left as it is; for another")
+		s.line("	# one, POOL is a ZFS pool that the nodes have (zpool list).")
 		s.line(`	pvesh get /storage --output-format json | grep -q '"storage":"%s"' ||`, w)
 		s.line("		pvesm add zfspool %s --pool %s --content images,rootdir --sparse 1", w, setupDataset)
 		s.line("")
@@ -256,8 +202,8 @@ func (s *setup) controller() {
 // node is what each node needs: packages, and the accounts for reading routes
 // and for workspace volumes.
 func (s *setup) node() error {
-	if len(s.cfg.Network.Tenants) == 0 && s.cfg.Workspace.Storage == "" {
-		s.line("	echo 'Nothing: no tenants and no workspace volumes are configured.'")
+	if len(s.cfg.Network.Tenants) == 0 && !s.onZFS() {
+		s.line("	echo 'Nothing: no tenants and no workspace volumes on ZFS are configured.'")
 		return nil
 	}
 	if len(s.cfg.Network.Tenants) > 0 {
@@ -281,19 +227,47 @@ func (s *setup) node() error {
 		s.line("		;;")
 		s.line("	esac")
 	}
-	if w := s.cfg.Workspace; w.Storage != "" {
-		commands, err := zfs.Setup(w.User, key, []string{setupDataset})
-		if err != nil {
+	if w := s.cfg.Workspace; s.onZFS() {
+		if err := s.volumes(w, key); err != nil {
 			return err
 		}
-		s.line("	# Snapshots of workspace volumes: an account that can do nothing but run this")
-		s.line("	# program, on this dataset. %s is the one of storage %s here; put", setupDataset, w.Storage)
-		s.line("	# another one in its place everywhere if it is not.")
-		s.line("	zfs list %s >/dev/null 2>&1 || zfs create -p %s", setupDataset, setupDataset)
-		s.account(w.User, zfs.ProgramPath, zfs.Program, commands)
 	}
 	s.line("	echo 'For workspace.nodes in the configuration:'")
 	s.line(`	echo "  - {name: $(hostname), address: $(hostname -f):22, host_key: $(cut -d' ' -f1-2 /etc/ssh/ssh_host_ed25519_key.pub)}"`)
+	return nil
+}
+
+// volumes is the account for snapshots of workspace volumes. On which dataset they
+// are is for the node to say: the storage's own settings do.
+func (s *setup) volumes(w configs.Workspace, key string) error {
+	const standIn = "DATASET"
+	commands, err := zfs.Setup(w.User, key, []string{standIn})
+	if err != nil {
+		return err
+	}
+	for i, c := range commands {
+		with := `"$dataset"`
+		if strings.Contains(c, "'") { // it is inside of quotes there
+			with = `'` + with + `'`
+		}
+		commands[i] = strings.ReplaceAll(c, standIn, with)
+	}
+	s.line("	# Snapshots of workspace volumes: an account that can do nothing but run this")
+	s.line("	# program, on the dataset of storage %s.", w.Storage)
+	s.line("	store=$(pvesh get /storage/%s --output-format json)", w.Storage)
+	s.line(`	case "$store" in`)
+	s.line(`	*'"type":"zfspool"'*)`)
+	s.line(`	dataset=$(printf '%%s\n' "$store" | sed -n 's/.*"pool":"\([^"]*\)".*/\1/p')`)
+	s.line(`	[ -n "$dataset" ] || { echo 'storage %s names no pool: see pvesh get /storage/%s' >&2; exit 1; }`, w.Storage, w.Storage)
+	s.line(`	zfs list "$dataset" >/dev/null 2>&1 || zfs create -p "$dataset"`)
+	s.account(w.User, zfs.ProgramPath, zfs.Program, commands)
+	s.line("	;;")
+	if w.Driver == driverZFS {
+		s.line("	*) echo 'storage %s is no zfspool, and workspace.driver is zfs' >&2; exit 1 ;;", w.Storage)
+	} else {
+		s.line("	*) echo 'Storage %s is no zfspool: guests take the snapshots of their workspaces.' ;;", w.Storage)
+	}
+	s.line("	esac")
 	return nil
 }
 
@@ -325,6 +299,9 @@ func (s *setup) jump() error {
 	home := "/var/lib/" + j.User
 	s.line("	# %s, ssh.jump.address: an account that opens connections to the SSH", j.Address)
 	s.line("	# servers of sandboxes and can do nothing else.")
+	if len(s.cfg.Network.Tenants) > 0 {
+		s.legs()
+	}
 	s.line("	id %s >/dev/null 2>&1 || useradd --system --create-home --home-dir %s --shell /usr/sbin/nologin %s", j.User, home, j.User)
 	s.jumpServer(j.User)
 	s.line("	install -d -m 0755 -o root -g root %s/.ssh", home)
@@ -336,6 +313,19 @@ func (s *setup) jump() error {
 	s.line("	echo 'For ssh.jump.host_key in the configuration:'")
 	s.line("	cut -d' ' -f1-2 /etc/ssh/ssh_host_ed25519_key.pub")
 	return nil
+}
+
+// legs says how the host gets into zones that nothing is routed into.
+func (s *setup) legs() {
+	s.line("	#")
+	s.line("	# No route leads into a sealed zone. This host needs an interface in every vnet,")
+	s.line("	# with one of the first nine addresses of its subnet, or on a node an SSH server in")
+	s.line("	# the zone (ip vrf exec vrf_ZONE sshd). It must not forward packets, and nothing")
+	s.line("	# but SSH may listen there: guests reach it too. Put these addresses into")
+	s.line("	# network.places with role jump, so that the proof of isolation knows them.")
+	s.line("	if [ \"$(cat /proc/sys/net/ipv4/ip_forward)\" != 0 ]; then")
+	s.line("		echo 'This host forwards packets: with legs in several zones it joins them. Set net.ipv4.ip_forward=0, or forbid it between the legs.' >&2")
+	s.line("	fi")
 }
 
 // jumpServer has the SSH server refuse what a key's options cannot: without it who

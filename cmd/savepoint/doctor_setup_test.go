@@ -33,9 +33,10 @@ for name in pveum pvesh pvesm pveversion zfs apt-get systemctl useradd id instal
 { echo "${0##*/}"; for word; do echo "$word"; done; echo; } >>"$CALLS"
 case "${0##*/} ${1:-} ${2:-}" in
 'pveversion '*) echo "pve-manager/$RELEASE/0000000000000000 (running kernel: 6.8.12-1-pve)" ;;
+'pveum role list') [ -z "${NO_QUORUM:-}" ] || { echo 'cluster not ready - no quorum?' >&2; exit 255; }; echo "${HAS_ROLES:-[]}" ;;
 *' list') echo '[]' ;;
-'pveum role add') [ -z "${HAS_ROLES:-}" ] || { echo 'role exists' >&2; exit 255; } ;;
 'pvesh get /storage') echo '[]' ;;
+'pvesh get /storage/tank') printf '{"content":"images","pool":"%s","storage":"tank","type":"%s"}\n' "${DATASET:-fast/vms}" "${KIND:-zfspool}" ;;
 'zfs list '*) exit 1 ;;
 'id '*) exit 1 ;;
 'sshd -T -C') printf 'port 22\nallowtcpforwarding %s\nallowstreamlocalforwarding no\n' "${FORWARDS:-local}" ;;
@@ -100,6 +101,20 @@ func (h *setupHost) run(part string) [][]string {
 	return calls
 }
 
+// hasRoles has the stubs say that all roles are there, as pveum prints it.
+var hasRoles = func() string {
+	var list []string
+	all := proxmox.Privileges("boxes", proxmox.Version{Major: 9}, proxmox.Use{
+		Pooled: true, Storages: []string{"local"}, Bridges: []string{"vmbr0"}, Zones: true, ManageSDN: true,
+		Peers: true, ImportStorages: []string{"local"}, Downloads: []string{"pve1"}, Collect: true, Look: true,
+	})
+	roles, _ := proxmox.Roles(all)
+	for _, r := range roles {
+		list = append(list, fmt.Sprintf(`{"privs":"","roleid":"%s","special":0}`, r.Name))
+	}
+	return "HAS_ROLES=[" + strings.Join(list, ",") + "]"
+}()
+
 // pveum does on the lab what a call of pveum does on a node, as root. It returns
 // the secret of a new token.
 func pveum(t *testing.T, c *cluster, call []string) string {
@@ -130,7 +145,7 @@ func pveum(t *testing.T, c *cluster, call []string) string {
 	}
 	privs := strings.ReplaceAll(opts["privs"], " ", ",")
 	switch strings.Join(words[:min(2, len(words))], " ") {
-	case "pool list", "user list":
+	case "pool list", "user list", "role list":
 	case "pool add":
 		must(c.request(http.MethodPost, "/pools", form("poolid", words[2])))
 	case "user add":
@@ -227,10 +242,28 @@ func setupSession(t *testing.T, c *cluster, release string) setUp {
 			}
 		}
 	}
-	h.env = []string{"HAS_ROLES=1"} // a second run, as after an upgrade
+	h.env = []string{hasRoles} // a second run, as after an upgrade
 	again := h.run("cluster")
-	if n, m := count(calls, "role", "add"), count(again, "role", "modify"); n == 0 || n != m {
+	if n, m := count(calls, "role", "add"), count(again, "role", "modify"); n == 0 || n != m || count(again, "role", "add") != 0 {
 		t.Errorf("%d roles were made, and %d of them again", n, m)
+	}
+	h.env = []string{"NO_QUORUM=1"} // what goes wrong is said, and ends it
+	if out, err := h.try(script, "cluster"); err == nil || !strings.Contains(out, "no quorum?") {
+		t.Errorf("without quorum: %v: %s", err, out)
+	}
+	// What lets the token delete volumes of others is asked for on its own.
+	h.env = nil
+	gives := func(calls [][]string) bool {
+		return slices.ContainsFunc(calls, func(c []string) bool {
+			return slices.ContainsFunc(c, func(word string) bool { return slices.Contains(strings.Fields(word), "Datastore.Allocate") })
+		})
+	}
+	optional := h.run("gc")
+	if gives(calls) || !gives(optional) {
+		t.Errorf("Datastore.Allocate is granted by %q, and for gc by %q", calls, optional)
+	}
+	for _, call := range optional {
+		pveum(t, c, call)
 	}
 	cfg.Cluster.TokenSecret = configs.NewSecret(secret)
 	a := &app{out: io.Discard, err: io.Discard, getenv: func(string) string { return "" }, format: formatText}
@@ -303,7 +336,7 @@ func (s setUp) oneLess(ctx context.Context, c *cluster, d *doctor) {
 	all := s.cluster.Privileges(d.version, d.use(ctx))
 	roles, _ := proxmox.Roles(all)
 	h := newSetupHost(t, "", d.version.Text)
-	h.env = []string{"HAS_ROLES=1"}
+	h.env = []string{hasRoles}
 	for at, p := range all {
 		i := slices.IndexFunc(roles, func(r proxmox.Role) bool { return r.Name == p.Role })
 		left := slices.DeleteFunc(slices.Clone(roles[i].Privs), func(name string) bool { return name == p.AnyOf[0] })
@@ -407,8 +440,8 @@ func TestSetupOfNodes(t *testing.T) {
 	h := newSetupHost(t, script, "9.1.2")
 	calls := h.run("node")
 	for _, want := range []string{
-		"apt-get install -y ifupdown2 frr frr-pythontools", "zfs create -p rpool/savepoint",
-		"zfs allow -u savepoint-zfs snapshot,rollback,destroy,mount,userprop rpool/savepoint",
+		"apt-get install -y ifupdown2 frr frr-pythontools", "zfs create -p fast/vms",
+		"zfs allow -u savepoint-zfs snapshot,rollback,destroy,mount,userprop fast/vms",
 		"useradd --system --create-home --home-dir /var/lib/savepoint-zfs --shell /bin/sh savepoint-zfs",
 	} {
 		if !slices.ContainsFunc(calls, func(c []string) bool { return strings.Join(c, " ") == want }) {
@@ -422,6 +455,16 @@ func TestSetupOfNodes(t *testing.T) {
 	if installed(zfs.ProgramPath) != string(zfs.Program) || installed(evpn.ProgramPath) != "" {
 		t.Error("the programs that it writes are not ours")
 	}
+	const volumeKey = "var/lib/savepoint-zfs/.ssh/authorized_keys"
+	if got, want := installed(volumeKey), fmt.Sprintf(`restrict,command="%s fast/vms" `, zfs.ProgramPath); !strings.HasPrefix(got, want) {
+		t.Errorf("the key for volumes is %q, want %q", got, want)
+	}
+	// The dataset is the storage's, and a storage of another type has none.
+	h.env = []string{"DATASET=", "KIND=lvmthin"}
+	if calls := h.run("node"); slices.ContainsFunc(calls, func(c []string) bool { return c[0] == "zfs" }) {
+		t.Errorf("on LVM-thin: %q", calls)
+	}
+	h.env = nil
 	h.release = "8.4.21"
 	h.run("node")
 	if installed(evpn.ProgramPath) != string(evpn.Program) || !strings.HasPrefix(installed("/var/lib/"+evpn.User+"/.ssh/authorized_keys"), "restrict,command=") {

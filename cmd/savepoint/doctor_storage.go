@@ -56,6 +56,18 @@ func (d *doctor) usesOf(id string) []string {
 	return out
 }
 
+// storageOn is a storage as a node sees it.
+func (d *doctor) storageOn(node, id string) (proxmox.Storage, bool) {
+	for _, f := range d.facts {
+		for _, s := range f.Storages.Value {
+			if f.Node == node && s.ID == id {
+				return s, true
+			}
+		}
+	}
+	return proxmox.Storage{}, false
+}
+
 // storages says what each storage can, and whether there is room on it.
 func (d *doctor) storages(context.Context) {
 	const check = "storage"
@@ -124,7 +136,7 @@ func (d *doctor) judge(s *store, can proxmox.SnapshotSupport) (level, mend strin
 	case !s.Active:
 		return levelProblem, "it is not active: see pvesm status on its nodes"
 	case !slices.Contains(s.Content, "images"):
-		return levelProblem, fmt.Sprintf("pvesm set %s --content %s", s.ID, strings.Join(append(slices.Clone(s.Content), "images"), ","))
+		return levelProblem, s.AddContent("images")
 	case !can.Possible:
 		return levelProblem, "move the template to a ZFS, LVM-thin, RBD or qcow2 storage"
 	case s.Free < need:

@@ -8,18 +8,39 @@ import (
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
+	"savepoint/orchestrator/sshexec"
 	"savepoint/proxmox/zfs"
 )
 
-// workspaces asks each node whether our account there can do what workspace
-// snapshots need, and looks at the volumes of sandboxes.
+// workspaces says who takes the snapshots of workspaces, and looks at what they
+// need and at the volumes of sandboxes.
 func (d *doctor) workspaces(ctx context.Context) {
 	const check = "workspace"
-	w := d.cfg.Workspace
 	if d.s.workspaces == nil {
 		d.ok(check, "no workspace volumes are configured: every snapshot covers the whole VM")
 		return
 	}
+	driver, why, err := d.s.workspaces.driver(ctx)
+	switch {
+	case err != nil:
+		d.failed(check, levelProblem, err)
+		return
+	case driver == driverBtrfs:
+		d.ok(check, "snapshots of workspaces are taken by the guests, on btrfs: %s", why)
+	default:
+		d.zfsNodes(ctx, why)
+	}
+	for _, sb := range d.boxes {
+		if sb.Workspace != "" && sb.Workspace != sshexec.BtrfsWorkspace && d.s.workspaces.nodes != nil && ctx.Err() == nil {
+			d.volume(ctx, sb)
+		}
+	}
+}
+
+// zfsNodes asks each node whether our account there can do its part.
+func (d *doctor) zfsNodes(ctx context.Context, why string) {
+	const check = "workspace"
+	w := d.cfg.Workspace
 	var good perNode
 	for _, n := range w.Nodes {
 		prefixes, err := d.s.workspaces.nodes.Hello(ctx, n.Name)
@@ -34,15 +55,12 @@ func (d *doctor) workspaces(ctx context.Context) {
 			good.add(n.Name, "our account works on "+strings.Join(prefixes, ", "))
 		}
 	}
-	good.each(func(nodes, text string) { d.ok(check, "%s: %s", nodes, text) })
+	good.each(func(nodes, text string) {
+		d.ok(check, "%s: %s, and takes the snapshots with ZFS: %s", nodes, text, why)
+	})
 	for _, f := range d.usableFacts() {
 		if !slices.ContainsFunc(w.Nodes, func(n configs.NodeSSH) bool { return n.Name == f.Node }) {
 			d.add(check, levelWarning, f.Node+" is not in workspace.nodes: no sandbox with a workspace volume can be made there", "add it, or take the node out of cluster.nodes")
-		}
-	}
-	for _, sb := range d.boxes {
-		if sb.Workspace != "" && ctx.Err() == nil {
-			d.volume(ctx, sb)
 		}
 	}
 }
@@ -72,14 +90,8 @@ func (d *doctor) mendLast(mend string) {
 
 // poolOn is the dataset of the workspace storage on a node, "" when it is not known.
 func (d *doctor) poolOn(node string) string {
-	for _, f := range d.facts {
-		for _, s := range f.Storages.Value {
-			if f.Node == node && s.ID == d.cfg.Workspace.Storage {
-				return s.Pool
-			}
-		}
-	}
-	return ""
+	s, _ := d.storageOn(node, d.cfg.Workspace.Storage)
+	return s.Pool
 }
 
 // volume looks for snapshots of a sandbox's volume that neither we nor the
@@ -106,7 +118,7 @@ func (d *doctor) volume(ctx context.Context, sb orchestrator.Sandbox) {
 		byCluster := slices.ContainsFunc(known, func(k orchestrator.Snapshot) bool { return string(k.Name) == t.Name })
 		if t.Owner == "" && !byCluster && !strings.HasPrefix(t.Name, "#") {
 			d.add(check, levelWarning, fmt.Sprintf("snapshot %s of %s, the volume of sandbox %s, is not ours: no older one can be restored while it is there", t.Name, v.Dataset, sb.Name),
-				fmt.Sprintf("keep snapshot schedules off %s, then on %s: zfs destroy %s@%s", v.Dataset, sb.VM.Node, v.Dataset, t.Name))
+				fmt.Sprintf("on %s: zfs destroy %s@%s; and keep schedules off it: zfs set com.sun:auto-snapshot=false %s, with sanoid leave it out of /etc/sanoid/sanoid.conf", sb.VM.Node, v.Dataset, t.Name, v.Dataset))
 		}
 	}
 }
@@ -127,7 +139,7 @@ func (d *doctor) schedules(ctx context.Context) {
 	}
 	for _, j := range jobs {
 		d.add(check, levelWarning, "backup job "+j.ID+" reaches sandboxes: "+j.Why+", and holds their locks meanwhile",
-			"leave them out of it: pvesh set /cluster/backup/"+j.ID+" --exclude VMIDS, or --enabled 0")
+			"as root on a node: "+j.Mend)
 	}
 	if len(jobs) == 0 {
 		d.ok(check, "no backup job reaches sandboxes")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -50,6 +51,90 @@ func (z *zfsNode) Run(_ context.Context, in io.Reader, out, _ io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// The driver is the one that is written, or follows from the storage's type. A
+// sandbox keeps the one it was made with.
+func TestWorkspaceDriver(t *testing.T) {
+	dir := t.TempDir()
+	c, err := startCluster(dir, []string{"pve1"}, pve.Storage{ID: "local"}, pve.Storage{ID: "tank", Type: "zfspool"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.buildTemplate(t.Context(), dir, "local"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, tt := range []struct{ driver, storage, want, text string }{
+		{"auto", "local", driverBtrfs, "storage local is of type dir"},
+		{"btrfs", "tank", driverBtrfs, "workspace.driver says so"},
+		{"auto", "tank", "", "workspace.nodes does not say how its nodes are reached"},
+		{"auto", "nowhere", "", "no storage of that name"},
+	} {
+		t.Run(tt.driver+" "+tt.storage, func(t *testing.T) {
+			a := &app{out: io.Discard, err: io.Discard, getenv: func(string) string { return "" }, format: formatText}
+			cfg := c.config
+			cfg.Workspace.Storage, cfg.Workspace.Driver = tt.storage, tt.driver
+			s, err := a.openWith(ctx, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := a.close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			got, why, err := s.workspaces.driver(ctx)
+			if got != tt.want || (err == nil) != (tt.want != "") || !strings.Contains(why+fmt.Sprint(err), tt.text) {
+				t.Errorf("%q, %q, %v", got, why, err)
+			}
+			d := &doctor{s: s, cfg: cfg}
+			d.workspaces(ctx)
+			if len(d.findings) != 1 || (d.findings[0].Level == levelOK) != (tt.want != "") || !strings.Contains(d.findings[0].Detail+d.findings[0].Mend, tt.text) {
+				t.Errorf("%+v", d.findings)
+			}
+		})
+	}
+}
+
+// A sandbox keeps the driver it was made with. Nothing asks a guest for what goes
+// back with the whole VM: it may be the guest that is broken.
+func TestWorkspaceOfSandbox(t *testing.T) {
+	sb := orchestrator.Sandbox{ID: "01box", Name: "box", VM: orchestrator.VMRef{Node: "pve1", ID: 9001}}
+	find := func(context.Context, orchestrator.VMRef) (orchestrator.Sandbox, error) { return sb, nil }
+	id, err := sshexec.CreateIdentity(t.TempDir()+"/id", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := sshexec.New(sshexec.Config{Identities: []sshexec.Identity{id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err := sshexec.NewBtrfs(sshexec.BtrfsConfig{Client: client, Instance: "one", Sandbox: find,
+		Running: func(context.Context, orchestrator.VMRef) (bool, error) { return false, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workspaces{inside: inside, sandbox: find, storage: "local", wanted: "auto"}
+	ctx := t.Context()
+
+	sb.Workspace = sshexec.BtrfsWorkspace
+	if list, err := (resetVolumes{w}).List(ctx, sb.VM); err != nil || len(list) != 0 || !w.Inside(ctx, sb.VM) || w.Claim(ctx, sb) != nil {
+		t.Errorf("before a reset: %v, %v", list, err)
+	}
+	if _, err := w.List(ctx, sb.VM); !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "switched off") {
+		t.Errorf("of a VM that is off: %v", err)
+	}
+	sb.Workspace = "tank/vm-9001-disk-1"
+	var never *orchestrator.UnsupportedError
+	if _, err := w.List(ctx, sb.VM); !errors.As(err, &never) || w.Inside(ctx, sb.VM) {
+		t.Errorf("of a volume on ZFS without workspace.nodes: %v", err)
+	}
+	if _, err := (resetVolumes{w}).List(ctx, sb.VM); !errors.As(err, &never) {
+		t.Errorf("before a reset: %v", err)
+	}
 }
 
 // F70 F73: the doctor asks every node whether our account can work there, and

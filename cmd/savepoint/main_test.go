@@ -90,7 +90,7 @@ func TestStories(t *testing.T) {
 			e.Setenv("HOME", dir)
 			return nil
 		},
-		Cmds: with(with(doctorCommands, networkCommands), map[string]func(*testscript.TestScript, bool, []string){
+		Cmds: with(with(with(doctorCommands, networkCommands), poolCommands), map[string]func(*testscript.TestScript, bool, []string){
 			"template": func(ts *testscript.TestScript, neg bool, args []string) {
 				storage := "local"
 				if len(args) > 0 {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,7 +31,7 @@ func (s *session) proof(ctx context.Context, p *progress) (*proof.Proof, func(),
 	}
 	r := &router{s: s}
 	return proof.New(proof.Config{
-		Answer: 20 * time.Second, Wanted: w, Prober: s.ssh, Router: r, Surroundings: surroundings{s}, Records: s.journal,
+		Answer: 20 * time.Second, Wanted: w, Prober: s.ssh, Router: r, Surroundings: surroundings{s, w.Peers}, Records: s.journal,
 		Observe: func(text string) { p.say("%s", text) },
 	}), r.close, nil
 }
@@ -44,7 +46,23 @@ func (s *session) prove(ctx context.Context, sb orchestrator.Sandbox) error {
 		return err
 	}
 	defer end()
-	return p.Prove(ctx, sb)
+	res, err := p.Measure(ctx, sb)
+	if err != nil {
+		return err
+	}
+	s.note(res.Notes) // what was not tried is for people to know, sealed or not
+	return res.Verdict(sb.Name)
+}
+
+// note shows what a proof does not cover. It may quote a guest.
+func (s *session) note(notes []string) {
+	show := s.onNote
+	if show == nil {
+		show = func(text string) { fmt.Fprintln(s.app.err, text) }
+	}
+	for _, n := range notes {
+		show("savepoint: " + printable(cleaner(s.secrets)(n)))
+	}
 }
 
 // router reads routing tables: through the API where it shows them, else
@@ -100,7 +118,10 @@ func (r *router) close() {
 }
 
 // surroundings are the places that no sandbox may reach.
-type surroundings struct{ s *session }
+type surroundings struct {
+	s     *session
+	peers []netip.Addr // of the nodes, between them
+}
 
 // Places implements proof.Surroundings. The cluster is asked for the nodes'
 // addresses only if the configuration does not say them all.
@@ -125,7 +146,7 @@ func (x surroundings) Places(ctx context.Context) ([]network.Place, []string, er
 			return nil, nil, err
 		}
 	}
-	return places(x.s.cfg, members, addressesOf(ctx, x.s.cfg.Cluster.URL), ownAddresses(ctx, x.s.cfg)), away, nil
+	return places(x.s.cfg, members, x.peers, addressesOf(ctx, x.s.cfg.Cluster.URL), ownAddresses(ctx, x.s.cfg)), away, nil
 }
 
 // ports are what is tried of places whose ports are not configured.
@@ -135,14 +156,15 @@ var ports = map[network.Role][2][]uint16{
 	network.RoleNode:         {{22, 8006}, {33434}}, // where nothing listens the kernel answers
 	network.RoleMetadata:     {{80}, {53}},
 	network.RoleOutside:      {{80, 443}, {53}},
+	network.RoleUnderlay:     {{22, 8006}, {33434}},
 }
 
 const metadataAddress = "169.254.169.254"
 
-// places are the configured ones and those that are known without: the nodes,
-// the API, this machine and the metadata address. A loopback address is a
-// guest's own there, and no place.
-func places(cfg configs.Config, members []proxmox.Member, api, own []netip.Addr) []network.Place {
+// places are the configured ones and those that are known without: the nodes, with
+// all addresses that the zones' tunnels end at, the API, this machine and the
+// metadata address. A loopback address is a guest's own there, and no place.
+func places(cfg configs.Config, members []proxmox.Member, peers, api, own []netip.Addr) []network.Place {
 	var out []network.Place
 	add := func(role network.Role, name string, addresses []netip.Addr, tcp, udp []uint16) {
 		addresses = slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !a.IsValid() || a.IsLoopback() || a.IsUnspecified() })
@@ -155,7 +177,11 @@ func places(cfg configs.Config, members []proxmox.Member, api, own []netip.Addr)
 		if len(udp) == 0 {
 			udp = ports[role][1]
 		}
-		out = append(out, network.Place{Role: role, Name: name, Addresses: addresses, TCP: tcp, UDP: udp})
+		p := network.Place{Role: role, Name: name, Addresses: addresses, TCP: tcp, UDP: udp}
+		if role == network.RoleJump {
+			p.SSH = jumpPort(cfg.SSH.Jump)
+		}
+		out = append(out, p)
 	}
 	for _, p := range cfg.Network.Places {
 		var addresses []netip.Addr
@@ -171,6 +197,9 @@ func places(cfg configs.Config, members []proxmox.Member, api, own []netip.Addr)
 	for _, m := range members {
 		add(network.RoleNode, m.Name, []netip.Addr{m.Address}, nil, nil)
 	}
+	add(network.RoleUnderlay, "peers", slices.DeleteFunc(slices.Clone(peers), func(a netip.Addr) bool {
+		return slices.ContainsFunc(out, func(p network.Place) bool { return p.Role == network.RoleNode && slices.Contains(p.Addresses, a) })
+	}), nil, nil)
 	add(network.RoleAPI, "cluster", api, nil, nil)
 	if !has(network.RoleAPI) { // every node serves it
 		var nodes []netip.Addr
@@ -186,6 +215,17 @@ func places(cfg configs.Config, members []proxmox.Member, api, own []netip.Addr)
 		add(network.RoleMetadata, "cloud", []netip.Addr{netip.MustParseAddr(metadataAddress)}, nil, nil)
 	}
 	return out
+}
+
+// jumpPort is the port of the jump host's SSH server, which listens at its legs as
+// where it is dialled; 0 = it is not configured.
+func jumpPort(j configs.Jump) uint16 {
+	_, text, err := net.SplitHostPort(j.Address)
+	if err != nil {
+		return 0
+	}
+	port, _ := strconv.ParseUint(text, 10, 16) // it was checked when it was read
+	return uint16(port)
 }
 
 func narrow(ports []int) []uint16 {

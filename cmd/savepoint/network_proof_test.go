@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ func placeLines(list []network.Place) []string {
 		for _, ports := range [][]uint16{p.TCP, p.UDP} {
 			line += " /"
 			for _, n := range ports {
-				line += " " + netip.AddrPortFrom(netip.Addr{}, n).String()[len("invalid AddrPort"):]
+				line += fmt.Sprintf(" %d", n)
 			}
 		}
 		out = append(out, line)
@@ -53,7 +54,7 @@ func TestPlaces(t *testing.T) {
 	}
 
 	cfg := configs.Config{Network: configs.Network{Places: []configs.Place{outside}}}
-	got := places(cfg, members, addrs("192.0.2.9"), addrs("192.0.2.50"))
+	got := places(cfg, members, addrs("192.0.2.1"), addrs("192.0.2.9"), addrs("192.0.2.50"))
 	want := map[network.Role]int{network.RoleOutside: 1, network.RoleNode: 2, network.RoleAPI: 1, network.RoleOrchestrator: 1, network.RoleMetadata: 1}
 	if r := roles(got); len(r) != len(want) || r[network.RoleNode] != 2 {
 		t.Errorf("got %q", placeLines(got))
@@ -65,7 +66,7 @@ func TestPlaces(t *testing.T) {
 	}
 
 	// The API and this machine are on loopback, as through a tunnel and in the lab.
-	got = places(cfg, members, addrs("127.0.0.1", "::1"), addrs("127.0.0.1"))
+	got = places(cfg, members, nil, addrs("127.0.0.1", "::1"), addrs("127.0.0.1"))
 	if r := roles(got); r[network.RoleOrchestrator] != 0 {
 		t.Errorf("a guest's own loopback stands for this machine: %q", placeLines(got))
 	}
@@ -79,7 +80,17 @@ func TestPlaces(t *testing.T) {
 		configs.Place{Role: "node", Name: "pve1", Addresses: []string{"198.51.100.1"}, TCP: []int{22}, UDP: []int{53}},
 		configs.Place{Role: "metadata", Name: "ours", Addresses: []string{"198.51.100.7"}, TCP: []int{80}, UDP: []int{53}},
 		configs.Place{Role: "orchestrator", Name: "ours", Addresses: []string{"198.51.100.8"}, TCP: []int{22}, UDP: []int{53}})
-	got = places(cfg, nil, nil, nil)
+	cfg.Network.Places = append(cfg.Network.Places,
+		configs.Place{Role: "jump", Name: "bastion", Addresses: []string{"10.1.0.8"}, TCP: []int{22}, UDP: []int{53}})
+	cfg.SSH.Jump.Address = "bastion.example:2222"
+	got = places(cfg, nil, addrs("198.51.100.1", "198.51.100.21", "198.51.100.22"), nil, nil)
+	// Between the nodes guests must not be either, whatever the nodes are called there.
+	if !slices.Contains(placeLines(got), "underlay peers 198.51.100.21 198.51.100.22 / 22 8006 / 33434") {
+		t.Errorf("the addresses between the nodes are not tried: %q", placeLines(got))
+	}
+	if i := slices.IndexFunc(got, func(p network.Place) bool { return p.Role == network.RoleJump }); i < 0 || got[i].JumpPort() != 2222 {
+		t.Errorf("the jump host's SSH port: %+v", got)
+	}
 	for _, line := range []string{"node pve1 198.51.100.1", "metadata ours 198.51.100.7", "orchestrator ours 198.51.100.8", "api cluster 198.51.100.1"} {
 		if !slices.ContainsFunc(placeLines(got), func(l string) bool { return strings.HasPrefix(l, line+" ") }) {
 			t.Errorf("%q is missing in %q", line, placeLines(got))
@@ -124,7 +135,7 @@ func TestPrintProof(t *testing.T) {
 			t.Errorf("exit code %d, quiet %v", code, quiet)
 		}
 		flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-		if !strings.HasPrefix(flat(out.String()), flat(want)) || errs.String() != "savepoint: node pve3 is out of reach\n" {
+		if !strings.HasPrefix(flat(out.String()), flat(want)) || !strings.HasSuffix(out.String(), "\nnote: node pve3 is out of reach\n") || errs.Len() > 0 {
 			t.Errorf("width %s: got\n%s\n%s", width, out.String(), errs.String())
 		}
 		for line := range strings.Lines(out.String()) {
@@ -135,7 +146,31 @@ func TestPrintProof(t *testing.T) {
 	}
 }
 
-// The JSON is the contract alone, whatever else is known.
+// What is exempt, and how a sealed network was found to be, is in the table.
+func TestPrintProofExempt(t *testing.T) {
+	checks := []network.Check{
+		{From: "guest one", To: "guest two 10.60.0.12", Protocol: network.ICMP, Expected: network.Reachable},
+		{From: "guest one", To: "jump bastion 10.60.0.8:22", Protocol: network.TCP, Expected: network.Exempt},
+		{From: "guest one", To: "outside web 192.0.2.80", Protocol: network.ICMP, Expected: network.Unreachable, Gateless: true},
+	}
+	obs := []network.Observation{
+		{From: "guest one", To: "guest two 10.60.0.12", Protocol: network.ICMP, Observed: network.Reachable},
+		{From: "guest one", To: "jump bastion 10.60.0.8:22", Protocol: network.TCP, Observed: network.Reachable},
+		{From: "guest one", To: "outside web 192.0.2.80", Protocol: network.ICMP, Observed: network.NoRoute},
+	}
+	var out bytes.Buffer
+	a := &app{out: &out, err: &out, format: formatText, getenv: func(k string) string { return map[string]string{"COLUMNS": "100"}[k] }}
+	if err := a.printProof(proof.Result{Report: network.Judge(checks, obs)}); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"ok tcp reachable, exempt jump bastion 10.60.0.8:22", "ok icmp no route outside web 192.0.2.80", "sealed: all 3 checks"} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
+
+// The JSON is the contract, with the notes in a field beside it.
 func TestPrintProofJSON(t *testing.T) {
 	var out, errs bytes.Buffer
 	a := &app{out: &out, err: &errs, format: formatNDJSON, getenv: func(string) string { return "" }}
@@ -144,8 +179,8 @@ func TestPrintProofJSON(t *testing.T) {
 	if err := a.printProof(proof.Result{Report: r, Notes: []string{"a note"}}); err == nil {
 		t.Error("not sealed, and exit code 0")
 	}
-	want := `{"sealed":false,"checks":[{"from":"guest one","to":"api cluster 192.0.2.1:8006","protocol":"tcp","expected":"unreachable","observed":"reachable","ok":false}]}` + "\n"
-	if out.String() != want {
+	want := `{"sealed":false,"checks":[{"from":"guest one","to":"api cluster 192.0.2.1:8006","protocol":"tcp","expected":"unreachable","observed":"reachable","ok":false}],"notes":["a note"]}` + "\n"
+	if out.String() != want || errs.Len() > 0 {
 		t.Errorf("got %s, want %s", out.String(), want)
 	}
 	out.Reset()

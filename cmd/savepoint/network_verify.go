@@ -28,7 +28,10 @@ func newNetworkVerify(a *app) *cobra.Command {
 			"contained. Every line is stored with its sandboxes; those that are off are started,\n" +
 			"and those that are found open are withheld until savepoint sandbox release.\n\n" +
 			"What cannot be measured is not sealed. Further places that no sandbox may reach are\n" +
-			"in network.places of the configuration; one of role outside has to be there.\n" +
+			"in network.places of the configuration; one of role outside has to be there. What is\n" +
+			"not covered, as a network all of whose sandboxes are off, is noted below the table.\n" +
+			"A jump host's SSH port is exempt in the networks that it has a leg in: list its\n" +
+			"addresses there as a place of role jump, and they are lines of their own.\n" +
 			"Exit code 0: every line is as expected. 7: one is not, or isolation is not provided.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -65,11 +68,13 @@ func (a *app) verifyNetworks(ctx context.Context, sandbox string) error {
 	switch {
 	case errors.As(err, &none):
 		if a.format != formatText {
-			if err := a.printJSON(network.Judge(nil, nil)); err != nil {
+			res.Report = network.Judge(nil, nil)
+			if err := a.printJSON(res); err != nil {
 				return err
 			}
+		} else {
+			a.printNotes(res.Notes)
 		}
-		a.printNotes(res.Notes)
 		return err
 	case err != nil:
 		return err
@@ -179,22 +184,23 @@ func (a *app) printProof(res proof.Result) error {
 	var err error
 	if a.format == formatText {
 		err = a.printChecks(res.Report)
+		a.printNotes(res.Notes)
 	} else {
-		err = a.printJSON(res.Report)
+		err = a.printJSON(res) // the contract, with notes beside it
 	}
 	if err != nil {
 		return err
 	}
-	a.printNotes(res.Notes)
 	if !res.Sealed {
 		return exitWith(exitUnusable)
 	}
 	return nil
 }
 
+// printNotes says below the table what it does not cover.
 func (a *app) printNotes(notes []string) {
 	for _, n := range notes {
-		fmt.Fprintf(a.err, "savepoint: %s\n", printable(n))
+		fmt.Fprintf(a.out, "note: %s\n", printable(n))
 	}
 }
 
@@ -213,8 +219,11 @@ func (a *app) printChecks(r network.Report) error {
 				mark = st.red("FAILED")
 			}
 			what := string(c.Observed)
-			if c.Observed != c.Expected {
+			switch {
+			case !c.OK:
 				what += ", expected " + string(c.Expected)
+			case c.Expected == network.Exempt:
+				what += ", exempt"
 			}
 			rows = append(rows, []string{mark, string(c.Protocol), what, c.To})
 		}

@@ -47,7 +47,7 @@ func newRoot(a *app) *cobra.Command {
 	f.StringVar(&a.stateDir, "state-dir", "", "directory for all durable state (default: $SAVEPOINT_STATE_DIR, else under the user's state directory)")
 	f.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error (default from the configuration: warn)")
 	root.AddCommand(
-		newDemo(a), newLab(a), newDoctor(a), newTemplate(a), newSandbox(a), newRun(a), newTx(a), newPolicy(a), newNetwork(a), newRecover(a), newJournal(a), newGC(a),
+		newDemo(a), newLab(a), newDoctor(a), newTemplate(a), newSandbox(a), newPool(a), newRun(a), newTx(a), newPolicy(a), newNetwork(a), newRecover(a), newJournal(a), newGC(a), newBench(a),
 	)
 	wrapArgs(root)
 	return root

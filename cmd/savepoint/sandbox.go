@@ -19,15 +19,16 @@ import (
 
 func newSandbox(a *app) *cobra.Command {
 	c := &cobra.Command{Use: "sandbox", Short: "Make, list and remove agent VMs"}
-	c.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxShow(a), newSandboxReset(a), newSandboxRelease(a), newSandboxDestroy(a))
+	c.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxShow(a), newSandboxReset(a), newSandboxRelease(a), newSandboxReturn(a), newSandboxDestroy(a))
 	return c
 }
 
 func newSandboxCreate(a *app) *cobra.Command {
 	var timeout time.Duration
 	var node, tenant string
+	var fresh bool
 	c := &cobra.Command{
-		Use: "create NAME", Short: "Clone, start and prepare a sandbox",
+		Use: "create NAME", Short: "Clone, start and prepare a sandbox, or take a warm one",
 		Long: "Clones the configured template, starts the VM, pins its SSH host key through the\n" +
 			"guest agent, prepares the agent user and takes the pristine snapshot that\n" +
 			"sandbox reset returns to. If anything fails, what was made is removed again.\n" +
@@ -35,7 +36,9 @@ func newSandboxCreate(a *app) *cobra.Command {
 			"cluster.max_per_node and cluster.memory_reserve and never on a drained node.\n" +
 			"With network.tenants it is in the zone of a tenant, and it is handed out only when\n" +
 			"it is proved to be sealed: savepoint network apply makes the zones, savepoint\n" +
-			"network verify shows the proof.",
+			"network verify shows the proof.\n" +
+			"If a sandbox that is what was asked for waits in the pool, it is looked at and handed\n" +
+			"out at once (savepoint pool --help); --fresh makes a new one all the same.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := provision.CheckName(args[0]); err != nil {
@@ -54,7 +57,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			wish.Node = node
+			wish.Node, wish.Warm = node, !fresh
 			p := s.narrate()
 			defer p.stop()
 			if _, err := s.prov.Lookup(ctx, args[0]); err == nil {
@@ -74,6 +77,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 	}
 	c.Flags().StringVar(&node, "node", "", "place it on this node or not at all")
 	c.Flags().StringVar(&tenant, "tenant", "", "the tenant whose network it is on; empty: sandbox.tenant")
+	c.Flags().BoolVar(&fresh, "fresh", false, "make a new one, also when one waits in the pool")
 	addTimeout(c, &timeout)
 	return c
 }
@@ -103,7 +107,7 @@ func newSandboxList(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "destroyed ones too")
+	c.Flags().BoolVar(&all, "all", false, "also those that were destroyed, and those that wait in the pool")
 	return c
 }
 
@@ -111,12 +115,12 @@ func newSandboxShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show one sandbox", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			views, err := a.sandboxViews(c.Context(), false)
+			views, err := a.sandboxViews(c.Context(), true)
 			if err != nil {
 				return err
 			}
 			for _, v := range views {
-				if v.Name == args[0] {
+				if v.Name == args[0] && v.State != orchestrator.SandboxDestroyed {
 					return a.printView(v)
 				}
 			}
@@ -146,8 +150,8 @@ func newSandboxReset(a *app) *cobra.Command {
 				if err := s.prov.Reset(ctx, *sb); err != nil {
 					return err
 				}
-				sb.State, sb.Reason = orchestrator.SandboxReady, ""
-				return nil
+				*sb, err = s.prov.Lookup(ctx, sb.Name) // ready, or one of the pool
+				return err
 			})
 		},
 	}
@@ -173,8 +177,8 @@ func newSandboxRelease(a *app) *cobra.Command {
 				if err := s.prov.Release(ctx, *sb); err != nil {
 					return err
 				}
-				sb.State, sb.Reason = orchestrator.SandboxReady, ""
-				return nil
+				*sb, err = s.prov.Lookup(ctx, sb.Name) // ready, or one of the pool
+				return err
 			})
 		},
 	}

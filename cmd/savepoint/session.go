@@ -32,11 +32,15 @@ type session struct {
 	prov    *provision.Provisioner
 	keys    []string // authorized_keys lines of our identity
 	secrets []*regexp.Regexp
+	rules   orchestrator.Decider
+	// engineConfig is the engine's, for another one on the same journal.
+	engineConfig orchestrator.Config
 	// workspaces is nil where sandboxes have no workspace volume.
 	workspaces *workspaces
 
 	onStep  func(provision.Step)
 	onEvent func(orchestrator.Event)
+	onNote  func(string) // a line that stays; nil: it is printed
 }
 
 // open opens a session with the configuration of the command line and settles
@@ -152,17 +156,17 @@ func (s *session) build() error {
 	if err != nil {
 		return err
 	}
-	snaps, vms := s.cluster.Snapshots(), s.cluster.VMs()
+	snaps := s.cluster.Snapshots()
 	boundaries := map[orchestrator.Boundary]orchestrator.Snapshotter{
 		orchestrator.BoundaryDisk: snaps, orchestrator.BoundaryMachine: snaps,
 	}
-	var volumes provision.Workspaces
 	if s.workspaces != nil {
-		volumes, boundaries[orchestrator.BoundaryWorkspace] = s.workspaces, s.workspaces
+		boundaries[orchestrator.BoundaryWorkspace] = s.workspaces
 	}
-	s.engine, err = orchestrator.New(orchestrator.Config{
+	s.rules = rules
+	s.engineConfig = orchestrator.Config{
 		Journal: s.journal, Decider: rules, Snapshotters: boundaries,
-		Hypervisor: vms, Executor: s.ssh, Guest: s.ssh, Tasks: s.cluster.Tasks(), Prover: isolation{s},
+		Hypervisor: s.cluster.VMs(), Executor: s.ssh, Guest: s.ssh, Tasks: s.cluster.Tasks(), Prover: isolation{s},
 		Observer:     func(e orchestrator.Event) { s.onEvent(e) },
 		RootBoundary: orchestrator.Boundary(s.cfg.Sandbox.RootBoundary),
 		OutputLimit:  int64(s.cfg.Run.OutputLimit),
@@ -173,23 +177,31 @@ func (s *session) build() error {
 			Command: s.cfg.Run.Timeout, Snapshot: s.cfg.Run.SnapshotTimeout, Validate: s.cfg.Run.ValidateTimeout,
 			Rollback: s.cfg.Run.RollbackTimeout, Boot: s.cfg.Sandbox.BootTimeout,
 		},
-	})
-	if err != nil {
+	}
+	if s.engine, err = orchestrator.New(s.engineConfig); err != nil {
 		return err
 	}
-	s.prov = provision.New(provision.Config{
-		Registry: s.registry(), Hypervisor: vms, Snapshots: snaps, Identity: s.cluster, Guest: s.ssh,
+	s.prov = s.provisioner()
+	return nil
+}
+
+func (s *session) provisioner() *provision.Provisioner {
+	var volumes provision.Workspaces
+	if s.workspaces != nil {
+		volumes = resetVolumes{s.workspaces}
+	}
+	return provision.New(provision.Config{
+		Registry: s.registry(), Hypervisor: s.cluster.VMs(), Snapshots: s.cluster.Snapshots(), Identity: s.cluster, Guest: s.ssh,
 		Networks: isolation{s}, Prover: isolation{s}, Workspaces: volumes,
 		Fleet: fleet{s.cluster}, Template: s.cfg.Sandbox.Template, Limits: limits(s.cfg.Cluster),
 		FirstVMID: orchestrator.VMID(s.cfg.Cluster.VMIDFirst), LastVMID: orchestrator.VMID(s.cfg.Cluster.VMIDLast),
 		Rest: s.cfg.Cluster.VMIDRest, Subnet: s.cfg.Sandbox.Subnet, Gateway: s.cfg.Sandbox.Gateway,
 		SSHKeys: s.keys, FullClone: s.cfg.Sandbox.FullClone, Storage: s.cfg.Cluster.Storage,
-		BootTimeout: s.cfg.Sandbox.BootTimeout,
-		Now:         time.Now,
-		NewID:       func() string { return string(orchestrator.NewTxID(time.Now())) },
-		Observe:     func(st provision.Step) { s.onStep(st) },
+		BootTimeout: s.cfg.Sandbox.BootTimeout, Recipe: s.recipe(), Warm: s.warm(),
+		Now:     time.Now,
+		NewID:   func() string { return string(orchestrator.NewTxID(time.Now())) },
+		Observe: func(st provision.Step) { s.onStep(st) },
 	})
-	return nil
 }
 
 // registry is that of the journal, as the provisioner and the janitor write it.
@@ -260,6 +272,7 @@ func ofOneSandbox(err error) bool {
 // progress is stopped.
 func (s *session) narrate() *progress {
 	p := newProgress(s.app.err, s.secrets)
+	s.onNote = p.note
 	s.onStep = func(st provision.Step) {
 		if !st.Done {
 			p.say("%s %s", st.Name, st.Detail)

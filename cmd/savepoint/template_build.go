@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"savepoint/configs"
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/provision"
 	"savepoint/orchestrator/sshexec"
@@ -18,14 +19,7 @@ import (
 	"savepoint/testbed/guest"
 )
 
-// Memory and cores of the template: enough for builds of ordinary projects,
-// small enough for several guests on a laptop.
-const (
-	templateMemoryMiB = 512
-	templateCores     = 1
-)
-
-// templateStep bounds one step in a machine that is being prepared: a download
+// templateStep bounds one step in a VM that is being prepared: a download
 // of packages is the longest.
 const templateStep = 15 * time.Minute
 
@@ -162,7 +156,8 @@ func (s *session) templateSpec(ctx context.Context, say func(string)) (proxmox.T
 		return proxmox.TemplateSpec{}, usagef("build template: say where its disk shall be: set cluster.storage")
 	}
 	spec := proxmox.TemplateSpec{
-		Name: cfg.Sandbox.Template, Storage: cfg.Cluster.Storage, MemoryMiB: templateMemoryMiB, Cores: templateCores,
+		Name: cfg.Sandbox.Template, Storage: cfg.Cluster.Storage,
+		MemoryMiB: int(cfg.Template.Memory >> 20), Cores: cfg.Template.Cores, CPU: cfg.Template.CPU,
 		Bridge: cmp.Or(cfg.Template.Bridge, cfg.Sandbox.Bridge),
 		NewVMID: func(ctx context.Context) (orchestrator.VMID, error) {
 			return s.journal.ReserveVMID(ctx, orchestrator.VMID(cfg.Cluster.VMIDFirst), orchestrator.VMID(cfg.Cluster.VMIDLast), cfg.Cluster.VMIDRest, templateOwner)
@@ -175,19 +170,25 @@ func (s *session) templateSpec(ctx context.Context, say func(string)) (proxmox.T
 			say(stage + " the template")
 		},
 	}
+	btrfs := false
 	if w := cfg.Workspace; w.Storage != "" {
+		driver, _, err := s.workspaces.driver(ctx)
+		if err != nil {
+			return spec, err
+		}
+		btrfs = driver == driverBtrfs
 		spec.Workspace = &proxmox.TemplateVolume{Storage: w.Storage, Size: int64(w.Size)}
 	}
 	source := s.stockImage
 	if cfg.Template.Image == "" {
 		source = s.ownImage
 	}
-	err := source(ctx, &spec, say)
+	err := source(ctx, &spec, btrfs, say)
 	return spec, err
 }
 
 // ownImage builds the guest image of ours, which is complete.
-func (s *session) ownImage(ctx context.Context, spec *proxmox.TemplateSpec, say func(string)) error {
+func (s *session) ownImage(ctx context.Context, spec *proxmox.TemplateSpec, btrfs bool, say func(string)) error {
 	cache, err := guest.CacheDir()
 	if err != nil {
 		return err
@@ -198,17 +199,21 @@ func (s *session) ownImage(ctx context.Context, spec *proxmox.TemplateSpec, say 
 	}
 	spec.ImagePath, spec.Description = img.Path, "Debian guest of savepoint, recipe "+img.Hash
 	if spec.Workspace != nil {
-		spec.Workspace.ImagePath, err = guest.Volume(ctx, cache, spec.Workspace.Size)
+		image := guest.Volume
+		if btrfs {
+			image = guest.BtrfsVolume
+		}
+		spec.Workspace.ImagePath, err = image(ctx, cache, spec.Workspace.Size)
 	}
 	return err
 }
 
 // stockImage says where the image is and how it is prepared.
-func (s *session) stockImage(ctx context.Context, spec *proxmox.TemplateSpec, say func(string)) error {
+func (s *session) stockImage(ctx context.Context, spec *proxmox.TemplateSpec, btrfs bool, say func(string)) error {
 	cfg := s.cfg.Template
 	spec.Description = "made from " + cfg.Image
 	if strings.Contains(cfg.Image, "://") {
-		spec.ImageURL, spec.ImageSHA256 = cfg.Image, cfg.Checksum
+		spec.ImageURL, spec.ImageSum = cfg.Image, cfg.Checksum
 	} else {
 		spec.ImageVolume = cfg.Image
 	}
@@ -220,20 +225,24 @@ func (s *session) stockImage(ctx context.Context, spec *proxmox.TemplateSpec, sa
 		Guest: s.ssh, Identity: s.cluster, Address: address.Addr(), Boot: s.cfg.Sandbox.BootTimeout, Step: templateStep, Say: say,
 	}
 	if spec.Workspace != nil {
-		prepare.Workspace = spec.Workspace.Size
+		prepare.Workspace, prepare.Btrfs = spec.Workspace.Size, btrfs
+	}
+	recipe := sshexec.TemplateRecipe()
+	if btrfs {
+		recipe += " with btrfs"
 	}
 	spec.Prepare = &proxmox.Preparation{
-		Recipe: sshexec.TemplateRecipe(), Address: address, Gateway: cfg.Gateway, SSHKeys: s.keys, Run: prepare.Run,
+		Recipe: recipe, Address: address, Gateway: cfg.Gateway, SSHKeys: s.keys, Run: prepare.Run,
 	}
 	return nil
 }
 
-// templateAddress is what the machine is reached at while it is prepared.
+// templateAddress is what the VM is reached at while it is prepared.
 func (s *session) templateAddress(ctx context.Context) (netip.Prefix, error) {
 	address := s.cfg.Template.Address
 	if !address.IsValid() {
 		if !s.cfg.Sandbox.Subnet.IsValid() {
-			return address, usagef("build template: the machine needs an address while it is prepared: set template.address")
+			return address, usagef("build template: the VM needs an address while it is prepared: set template.address")
 		}
 		address = lastHost(s.cfg.Sandbox.Subnet)
 	}
@@ -252,11 +261,7 @@ func (s *session) templateAddress(ctx context.Context) (netip.Prefix, error) {
 // lastHost is the last address of a subnet that a host can have, with the
 // subnet's length: the one before the broadcast address.
 func lastHost(subnet netip.Prefix) netip.Prefix {
-	b := subnet.Masked().Addr().AsSlice()
-	for bit := subnet.Bits(); bit < len(b)*8; bit++ {
-		b[bit/8] |= 1 << (7 - bit%8)
-	}
-	last, _ := netip.AddrFromSlice(b)
+	last := configs.LastAddr(subnet)
 	if last.Is4() && subnet.Bits() < 31 {
 		last = last.Prev()
 	}

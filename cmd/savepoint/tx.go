@@ -38,11 +38,13 @@ type txFilter struct {
 	states []string
 	since  string
 	as     string
+	all    bool
 }
 
 // filter checks the choices.
 func (f *txFilter) filter(now time.Time) (orchestrator.Filter, error) {
 	out := f.Filter
+	out.Used = !f.all && !out.Open
 	for _, s := range f.states {
 		if !orchestrator.State(s).Known() {
 			return out, usagef("tx list --state %s: there is no such state; use %s", s, anyOf(orchestrator.States()))
@@ -122,6 +124,7 @@ func newTxList(a *app) *cobra.Command {
 	fl.StringSliceVar(&f.states, "state", nil, "only those in this state; can be repeated")
 	fl.StringVar(&f.since, "since", "", "only those begun within this time, e.g. 24h or 7d")
 	fl.IntVar(&f.Limit, "limit", 50, "the newest so many; 0 = all")
+	fl.BoolVar(&f.all, "all", false, "also snapshots that were taken ahead and not used by a command")
 	fl.BoolVar(&f.Open, "open", false, "only those that are not finished")
 	fl.StringVar(&f.as, "as", "", "only those with a command of this account: agent or root")
 	fl.StringVar(&f.Rule, "rule", "", "only those with a command that this rule decided or was lifted for")
@@ -145,6 +148,8 @@ func stateCell(t orchestrator.Transaction, now time.Time) string {
 func whatRan(t orchestrator.Transaction) string {
 	n := len(t.Commands)
 	switch {
+	case t.Unused():
+		return "(a snapshot taken ahead)"
 	case !t.Several:
 		return t.Command
 	case n == 0:

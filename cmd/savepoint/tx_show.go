@@ -49,7 +49,10 @@ func (a *app) printTransaction(t orchestrator.Transaction) error {
 	width := a.width(a.out)
 	f := &facts{width: width}
 	whole(f, t, paintState(a.style(a.out), t.State))
-	if !t.Several {
+	switch {
+	case t.Unused():
+		f.add("command", "none: its snapshot was taken ahead, for a command to come")
+	case !t.Several:
 		commandFacts(f, commandOf(t))
 	}
 	for _, v := range t.Validate {
@@ -114,6 +117,9 @@ func whole(f *facts, t orchestrator.Transaction, state string) {
 		f.add("lasts", "as long as the process that began it")
 	}
 	f.addf("boundary", "%s %s", t.Boundary, t.Snapshot)
+	if t.Ahead && !t.Unused() {
+		f.add("snapshot", "taken ahead, and nothing was written in the guest before the command came")
+	}
 	if t.Snapshot != "" {
 		f.add("vm", map[bool]string{true: "running at the begin", false: "stopped at the begin"}[t.RunningAtBegin])
 	}

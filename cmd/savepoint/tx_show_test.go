@@ -146,6 +146,7 @@ var notShown = map[string]string{
 	"Sandbox.HostKey":   "it is the sandbox's; sandbox show says it",
 	"Sandbox.Workspace": "it is the sandbox's, not the transaction's",
 	"Sandbox.Created":   "it is the sandbox's; sandbox list says it",
+	"Sandbox.Recipe":    "it is the sandbox's, for the pool to compare",
 	"Sandbox.Reason":    "it is the sandbox's; sandbox show says it",
 	"Tasks":             "each is a step, with its UPID and when it was noted",
 	"Points[].N":        "they are in order",

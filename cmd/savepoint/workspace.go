@@ -13,18 +13,143 @@ import (
 	"savepoint/proxmox/zfs"
 )
 
-// workspaces are the sandboxes' workspace volumes: what the cluster says of a
-// VM's disk, and what its node says of the dataset behind it.
+// The drivers of the boundary workspace.
+const (
+	driverZFS   = "zfs"   // snapshots of the disk, on its node
+	driverBtrfs = "btrfs" // snapshots of the file system, in the guest
+)
+
+// workspaces are the sandboxes' workspace volumes. Which of the two drivers a
+// sandbox has was decided when it was made, and stands with it in the journal.
 type workspaces struct {
-	*zfs.Snapshots
+	zfs     *zfs.Snapshots // nil: workspace.nodes is not written
+	inside  *sshexec.Btrfs
 	nodes   *zfs.Client
 	cluster *proxmox.Cluster
+	sandbox func(context.Context, orchestrator.VMRef) (orchestrator.Sandbox, error)
 	storage string
+	wanted  string // workspace.driver
+}
+
+var (
+	_ orchestrator.Snapshotter = (*workspaces)(nil)
+	_ orchestrator.Inside      = (*workspaces)(nil)
+)
+
+// driver says which one new sandboxes and templates get, and why.
+func (w *workspaces) driver(ctx context.Context) (driver, why string, err error) {
+	if w.wanted == driverZFS || w.wanted == driverBtrfs {
+		return w.wanted, "workspace.driver says so", nil
+	}
+	kind, err := w.cluster.StorageType(ctx, w.storage)
+	if err != nil {
+		return "", "", err
+	}
+	why = fmt.Sprintf("storage %s is of type %s", w.storage, kind)
+	if kind != "zfspool" {
+		return driverBtrfs, why, nil
+	}
+	if w.zfs == nil {
+		return "", "", &orchestrator.UnsupportedError{
+			What: "workspace snapshots: " + why + ", and workspace.nodes does not say how its nodes are reached",
+			Mend: "write workspace.nodes (see savepoint doctor --setup), or set workspace.driver to btrfs",
+		}
+	}
+	return driverZFS, why, nil
+}
+
+// of returns the driver of a VM's sandbox.
+func (w *workspaces) of(ctx context.Context, vm orchestrator.VMRef) (orchestrator.Snapshotter, error) {
+	sb, err := w.sandbox(ctx, vm)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("workspace of %s: %w", vm, err)
+	case sb.Workspace == sshexec.BtrfsWorkspace:
+		return w.inside, nil
+	case w.zfs == nil:
+		return nil, &orchestrator.UnsupportedError{What: fmt.Sprintf("workspace volume %q of sandbox %s: nothing is configured to reach it", sb.Workspace, sb.Name), Mend: "write workspace.nodes"}
+	}
+	return w.zfs, nil
+}
+
+// Create implements orchestrator.Snapshotter, like what follows.
+func (w *workspaces) Create(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	d, err := w.of(ctx, r.VM)
+	if err != nil {
+		return err
+	}
+	return d.Create(ctx, r)
+}
+
+// Rollback restores the workspace of a sandbox.
+func (w *workspaces) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	d, err := w.of(ctx, r.VM)
+	if err != nil {
+		return err
+	}
+	return d.Rollback(ctx, r)
+}
+
+// Delete removes a snapshot of a workspace.
+func (w *workspaces) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	d, err := w.of(ctx, r.VM)
+	if err != nil {
+		return err
+	}
+	return d.Delete(ctx, r)
+}
+
+// List lists the snapshots of a VM's workspace.
+func (w *workspaces) List(ctx context.Context, vm orchestrator.VMRef) ([]orchestrator.Snapshot, error) {
+	d, err := w.of(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	return d.List(ctx, vm)
+}
+
+// Inside implements orchestrator.Inside.
+func (w *workspaces) Inside(ctx context.Context, vm orchestrator.VMRef) bool {
+	d, err := w.of(ctx, vm)
+	return err == nil && d == orchestrator.Snapshotter(w.inside)
+}
+
+// Claim implements provision.Workspaces. A volume whose guest takes the snapshots
+// becomes the sandbox's with the first of them: the guest does not run yet.
+func (w *workspaces) Claim(ctx context.Context, sb orchestrator.Sandbox) error {
+	if sb.Workspace == sshexec.BtrfsWorkspace {
+		return nil
+	}
+	return w.zfs.Claim(ctx, sb)
 }
 
 // Find implements provision.Workspaces.
 func (w *workspaces) Find(ctx context.Context, sb orchestrator.Sandbox) (string, error) {
-	return w.locate(ctx, sb.VM)
+	driver, _, err := w.driver(ctx)
+	if err != nil {
+		return "", err
+	}
+	if driver == driverZFS {
+		return w.locate(ctx, sb.VM)
+	}
+	volume, err := w.cluster.WorkspaceVolume(ctx, sb.VM, w.storage)
+	if err != nil || volume == "" {
+		return "", err
+	}
+	return sshexec.BtrfsWorkspace, nil
+}
+
+// resetVolumes is workspaces as provisioning has them: before a sandbox is restored as a
+// whole it removes what would be in the way of that. What a guest has inside its
+// disks is not, and goes back with them, also when the guest does not answer.
+type resetVolumes struct{ *workspaces }
+
+// List leaves out what is inside of the guest.
+func (v resetVolumes) List(ctx context.Context, vm orchestrator.VMRef) ([]orchestrator.Snapshot, error) {
+	if v.Inside(ctx, vm) {
+		return nil, nil
+	}
+	return v.workspaces.List(ctx, vm)
 }
 
 // locate names the dataset of a VM's workspace volume on its node. Volumes of
@@ -47,10 +172,26 @@ func (w *workspaces) locate(ctx context.Context, vm orchestrator.VMRef) (string,
 	return dataset, err
 }
 
-// openWorkspaces prepares the way to the nodes, where workspaces are configured.
+// openWorkspaces prepares the drivers, where workspaces are configured.
 func (s *session) openWorkspaces() error {
 	c := s.cfg.Workspace
 	if c.Storage == "" {
+		return nil
+	}
+	w := &workspaces{cluster: s.cluster, sandbox: s.sandboxOf, storage: c.Storage, wanted: c.Driver}
+	var err error
+	w.inside, err = sshexec.NewBtrfs(sshexec.BtrfsConfig{
+		Client: s.ssh, Instance: s.cluster.Instance(), Sandbox: s.sandboxOf,
+		Running: func(ctx context.Context, vm orchestrator.VMRef) (bool, error) {
+			st, err := s.cluster.VMs().Status(ctx, vm)
+			return st.Running, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.workspaces = w
+	if len(c.Nodes) == 0 || c.Driver == driverBtrfs {
 		return nil
 	}
 	id, err := sshexec.LoadIdentity(c.IdentityFile)
@@ -66,16 +207,12 @@ func (s *session) openWorkspaces() error {
 		return usageError{err}
 	}
 	s.app.closers = append(s.app.closers, ssh.Close)
-	client := zfs.NewClient(ssh.Exchange)
-	snaps, err := zfs.New(zfs.Config{
-		Instance: s.cluster.Instance(), Sandbox: s.sandboxOf, Node: client, Guest: s.ssh,
+	w.nodes = zfs.NewClient(ssh.Exchange)
+	w.zfs, err = zfs.New(zfs.Config{
+		Instance: s.cluster.Instance(), Sandbox: s.sandboxOf, Node: w.nodes, Guest: s.ssh,
 		Reserve: int64(c.Reserve), Freeze: c.Freeze,
 	})
-	if err != nil {
-		return err
-	}
-	s.workspaces = &workspaces{Snapshots: snaps, nodes: client, cluster: s.cluster, storage: c.Storage}
-	return nil
+	return err
 }
 
 // sandboxOf returns the sandbox that a VM is.
@@ -124,6 +261,9 @@ func (e everySnapshot) ofWorkspace(ctx context.Context, vm orchestrator.VMRef, w
 		return nil, err
 	}
 	own, err := e.s.workspaces.List(ctx, vm)
+	if sb.Workspace == sshexec.BtrfsWorkspace && errors.Is(err, orchestrator.ErrUnavailable) {
+		return nil, nil // the guest has them, and is off or does not answer: the next look finds them
+	}
 	return slices.DeleteFunc(own, func(s orchestrator.Snapshot) bool {
 		return slices.ContainsFunc(whole, func(w orchestrator.Snapshot) bool { return w.Name == s.Name })
 	}), err

@@ -23,6 +23,7 @@ const (
 	KindMemory       Kind = "orphan-memory"
 	KindLock         Kind = "stale-lock"
 	KindQuarantined  Kind = "quarantined-sandbox"
+	KindPooled       Kind = "pooled-sandbox"
 	KindMissingVM    Kind = "missing-vm"
 	KindMovedVM      Kind = "moved-vm"
 	KindLostOwner    Kind = "lost-owner"

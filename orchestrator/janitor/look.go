@@ -178,6 +178,12 @@ func (l *look) living(ctx context.Context, sb orchestrator.Sandbox) error {
 			Command: "savepoint sandbox release " + sb.Name + " (or reset, or destroy)", Check: "that its cause is mended",
 		})
 	}
+	if sb.State == orchestrator.SandboxPooled {
+		l.add(Finding{
+			Kind: KindPooled, Level: LevelNote, Subject: sb.VM.String(), Sandbox: sb.Name,
+			Evidence: "it is warm and nobody's, and waits to be handed out", Action: "left alone",
+		})
+	}
 	return l.snapshots(ctx, v, sb)
 }
 

@@ -65,7 +65,7 @@ func (l *look) holder(vol Volume) (v VM, sb orchestrator.Sandbox, ok bool) {
 			continue
 		}
 		sb, known := l.byID[v.Sandbox]
-		alive := sb.State == orchestrator.SandboxReady || sb.State == orchestrator.SandboxQuarantined
+		alive := sb.State == orchestrator.SandboxReady || sb.State == orchestrator.SandboxQuarantined || sb.State == orchestrator.SandboxPooled
 		if !known || !v.Ours || !alive || sb.VM != v.VM {
 			sb = orchestrator.Sandbox{}
 		}

@@ -57,7 +57,7 @@ func (v *verifier) sessionTable(ctx context.Context) error {
 
 func (v *verifier) keyTable(ctx context.Context) error {
 	n := int64(0)
-	return v.each(ctx, "SELECT k.key, EXISTS (SELECT 1 FROM records r WHERE r.tx = k.tx AND r.sandbox = k.sandbox AND r.key = k.key) FROM keys k",
+	return v.each(ctx, "SELECT k.key, EXISTS (SELECT 1 FROM records r WHERE r.tx = k.tx AND r.key = k.key AND k.sandbox IN (r.sandbox, r.sandbox || '/' || k.tx)) FROM keys k",
 		func(scan func(...any) error) error {
 			var key string
 			var there bool

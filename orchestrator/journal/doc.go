@@ -80,6 +80,8 @@
 //   - A key is taken once per sandbox, a session is kept, and a grant is used
 //     up, by the same write that makes the record. A used grant is never
 //     changed, nor removed.
+//   - The write that makes a sandbox nobody's (pooled) takes its session, its
+//     open grants and its keys from it: the next user meets none of them.
 //   - A VM id is handed out at most once within its rest, crashes included.
 //
 // # What a crash leaves

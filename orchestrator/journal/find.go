@@ -68,8 +68,9 @@ func conditions(f orchestrator.Filter) (string, []any) {
 	where := "began < ?"
 	var args []any
 	if !f.Since.IsZero() {
-		where += " AND began_at >= ?"
-		args = append(args, f.Since.UnixNano())
+		// One whose snapshot was taken ahead counts from when its command came.
+		where += " AND (began_at >= ? OR last_at >= ?)"
+		args = append(args, f.Since.UnixNano(), f.Since.UnixNano())
 	}
 	if len(f.States) > 0 {
 		where += " AND state IN (?" + strings.Repeat(",?", len(f.States)-1) + ")"

@@ -49,6 +49,21 @@ func (j *Journal) PutNetworks(ctx context.Context, r network.Record) error {
 	})
 }
 
+// NetworksChanged returns when the record of networks was last written; zero when
+// it never was. Every apply writes it, with the cluster's lock; on Proxmox VE 8,
+// which has none, one that only repairs what others changed does not.
+func (j *Journal) NetworksChanged(ctx context.Context) (time.Time, error) {
+	var nanos int64
+	err := j.read.QueryRowContext(ctx, "SELECT at FROM networks").Scan(&nanos)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, j.explain(err)
+	}
+	return time.Unix(0, nanos).UTC(), nil
+}
+
 // Proof returns the last proof of the sandbox's isolation, and when it was
 // measured; nil when there is none.
 func (j *Journal) Proof(ctx context.Context, sb orchestrator.SandboxID) (data json.RawMessage, at time.Time, err error) {

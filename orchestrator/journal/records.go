@@ -33,7 +33,7 @@ func (j *Journal) Unsettled(ctx context.Context) iter.Seq2[orchestrator.Record, 
 // Beginnings yields the records with which transactions and their commands
 // begin, those of denied ones included, in the order they were appended.
 func (j *Journal) Beginnings(ctx context.Context) iter.Seq2[orchestrator.Record, error] {
-	return j.query(ctx, columns+"WHERE (event IN ('begin', 'deny') OR event = 'run' AND length(data) > 0) AND "+visible+" ORDER BY seq")
+	return j.query(ctx, columns+"WHERE (event IN ('begin', 'adopt', 'deny') OR event = 'run' AND length(data) > 0) AND "+visible+" ORDER BY seq")
 }
 
 func (j *Journal) query(ctx context.Context, q string, args ...any) iter.Seq2[orchestrator.Record, error] {

@@ -12,7 +12,8 @@ import (
 )
 
 // PutSandbox records the sandbox as it is now, durably. ErrExists when another
-// sandbox that is not destroyed has its name. A destroyed one's session goes.
+// sandbox that is not destroyed has its name. A destroyed one's session goes; of
+// one that is pooled everything goes that its last user left: see vacate.
 func (j *Journal) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error {
 	if sb.ID == "" || sb.Name == "" || sb.State == "" {
 		return fmt.Errorf("record sandbox %q: it needs an id, a name and a state: %w", sb.Name, orchestrator.ErrDenied)
@@ -31,15 +32,38 @@ func (j *Journal) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error
 			case !errors.Is(err, sql.ErrNoRows):
 				return err
 			}
-		} else if err := clearSession(ctx, tx, string(sb.ID)); err != nil {
+		}
+		var err error
+		switch sb.State {
+		case orchestrator.SandboxDestroyed:
+			err = clearSession(ctx, tx, string(sb.ID))
+		case orchestrator.SandboxPooled:
+			err = j.vacate(ctx, tx, string(sb.ID))
+		}
+		if err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (id, name, state, vmid, changed, data) VALUES (?,?,?,?,?,?)
+		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (id, name, state, vmid, changed, data) VALUES (?,?,?,?,?,?)
 			ON CONFLICT (id) DO UPDATE SET name = excluded.name, vmid = excluded.vmid, data = excluded.data,
 			changed = CASE state WHEN excluded.state THEN changed ELSE excluded.changed END, state = excluded.state`,
 			string(sb.ID), sb.Name, string(sb.State), int(sb.VM.ID), j.now().UnixNano(), data)
 		return err
 	})
+}
+
+// vacate takes from a sandbox what is its user's, in the write that makes it
+// nobody's: the session, the grants that are open, and the idempotency keys. The
+// next user's requests must not be answered with this one's results. A key stays
+// beside its record, which has it, under an owner that nobody asks for.
+func (j *Journal) vacate(ctx context.Context, tx *sql.Tx, sb string) error {
+	if err := clearSession(ctx, tx, sb); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE grants SET revoked = ? WHERE sandbox = ? AND used = '' AND revoked = 0", j.now().UnixNano(), sb); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE keys SET sandbox = sandbox || '/' || tx WHERE sandbox = ?", sb)
+	return err
 }
 
 // Sandboxes returns every sandbox that was ever put, destroyed ones included,

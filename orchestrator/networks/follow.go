@@ -56,7 +56,7 @@ func (m *Manager) follow(ctx context.Context, failed map[string]string, res *Res
 		if err != nil {
 			return err
 		}
-		o, err := m.cfg.Fabric.Observe(look, false)
+		o, err := m.cfg.Fabric.Observe(look, nil)
 		if err == nil {
 			lags := network.Lagging(o, r.Allocation)
 			online := slices.DeleteFunc(slices.Clone(lags), func(l network.Lag) bool { return !l.Online })

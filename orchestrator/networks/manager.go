@@ -29,8 +29,8 @@ func (m *Manager) PlanDestroy(ctx context.Context) (network.Plan, error) {
 // pending edits, which are ours then. Guests are looked at only if something of
 // ours would go.
 func (m *Manager) look(ctx context.Context, w network.Wanted, r network.Record) (p network.Plan, pending bool, err error) {
-	for _, guests := range []bool{false, true} {
-		o, err := m.cfg.Fabric.Observe(ctx, guests)
+	for _, zones := range [][]string{nil, r.Allocation.ZoneIDs()} {
+		o, err := m.cfg.Fabric.Observe(ctx, zones)
 		if err != nil {
 			return network.Plan{}, false, err
 		}

@@ -10,10 +10,11 @@ import (
 // Fabric is the cluster's software-defined network. Errors have one of the
 // classes of package orchestrator. Implementation: proxmox.SDN.
 type Fabric interface {
-	// Observe reads what the cluster has. Guests are asked for their network
-	// cards only if guests is set, which a removal needs: there can be many.
-	// What cannot be seen is an error, or counts as in use.
-	Observe(ctx context.Context, guests bool) (network.Observed, error)
+	// Observe reads what the cluster has. Only where zones are named are guests
+	// asked for their network cards, which a removal in those zones needs: there
+	// can be many. What cannot be seen is an error, counts as in use, or is told
+	// as Hidden.
+	Observe(ctx context.Context, zones []string) (network.Observed, error)
 	// Lock takes the lock on all networks and returns its token, "" where the
 	// cluster has no such lock. ErrBusy when somebody has it, or when there are
 	// edits although none were seen: pending says that there may be some.

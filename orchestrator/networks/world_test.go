@@ -123,14 +123,14 @@ func (w *world) kept() network.Record {
 	return r
 }
 
-func (w *world) Observe(_ context.Context, guests bool) (o network.Observed, err error) {
+func (w *world) Observe(_ context.Context, zones []string) (o network.Observed, err error) {
 	name := "observe"
-	if guests {
+	if len(zones) > 0 {
 		name = "observe guests"
 	}
 	return o, w.do(name, func() error {
 		o = w.observed()
-		if guests {
+		if len(zones) > 0 {
 			o.Attachments = w.attached
 		}
 		return nil

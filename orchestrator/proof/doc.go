@@ -25,13 +25,24 @@
 //     and a report with such a line is not sealed.
 //   - The silence of a guest counts only in a round in which it heard something
 //     that has to answer: a peer, or its gateway.
-//   - Spoofing is tried only while those listen who would be deceived.
+//   - Spoofing is tried only while those listen who would be deceived, with an
+//     address and a MAC address that nobody has: see package network.
+//   - That a guest has no route shows nothing by itself: it is its own line, and
+//     counts only where the network has no gateway and packets were sent anyway.
+//   - A guest knows the ids of its own probes only, so what it says bears on lines
+//     that it is an end of. Any other line it can spoil only by what really arrived,
+//     and then it is named.
+//   - A proof in several parts has signs of life in each.
+//   - Networks for which nobody took part are noted, and stored with the proof.
 //   - Prove returns nil only for a report that is sealed and stored.
 //
 // # Limits
 //
 // Guests tell the truth as far as their root does: a guest that was given to an
-// agent as root may say anything. The new sandbox and the nodes have not been.
+// agent as root may say anything of lines that it is an end of, and can keep its
+// peers from being handed out. The new sandbox and the nodes have not been. Guests
+// of one vnet that are not filtered at their ports can pass for each other and for
+// their gateway.
 //
 // Peers of a sandbox that is proved are one guest of each network and node that
 // answers; those that do not answer do not keep it from being handed out, and

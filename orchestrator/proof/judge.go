@@ -3,6 +3,7 @@ package proof
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -12,7 +13,7 @@ import (
 
 // judge says what a round shows of a check. Not known: the round had nothing to
 // do with it.
-func (w *world) judge(c network.Check, probes []uint32, r round, facts map[string]orchestrator.ProbeReport) (seen, bool) {
+func (w *world) judge(c network.Check, probes []uint64, r round) (seen, bool) {
 	if c.Protocol == network.Route {
 		return seen{}, false
 	}
@@ -33,15 +34,17 @@ func (w *world) judge(c network.Check, probes []uint32, r round, facts map[strin
 	case len(probes) == 0:
 		return seen{why: "the target's addresses are not known"}, true
 	}
-	if s := w.arrived(c, probes, r, facts); s.reach != "" {
+	if s := w.arrived(c, probes, r); s.reach != "" {
 		return s, true
 	}
-	unknown := ""
+	unknown, reach := "", network.Unreachable
 	for _, id := range probes {
 		res := report.Results[id]
 		switch {
 		case res.Answer == orchestrator.ProbeAccepted, res.Answer == orchestrator.ProbeAnswered && !c.Open:
 			return seen{reach: network.Reachable, why: res.Detail}, true
+		case res.Answer == orchestrator.ProbeNoRoute:
+			reach = network.NoRoute
 		case res.Answer != orchestrator.ProbeAnswered && res.Answer != orchestrator.ProbeSilent:
 			unknown = "in the guest: " + res.Detail
 		}
@@ -52,29 +55,25 @@ func (w *world) judge(c network.Check, probes []uint32, r round, facts map[strin
 	if _, listened := r.reports[c.Target]; c.Expected == network.Unreachable && c.Target != "" && !listened {
 		return seen{why: "the target did not listen"}, true
 	}
-	return seen{reach: network.Unreachable}, true
+	return seen{reach: reach}, true
 }
 
-// arrived looks for what must not get through and was heard on the other side:
-// by the target, or by a guest of another tenant than the sender's.
-func (w *world) arrived(c network.Check, probes []uint32, r round, facts map[string]orchestrator.ProbeReport) seen {
+// arrived looks for what must not get through and was heard on the other side: by
+// the target, or by a guest of another tenant than the sender's. Who is neither
+// sender nor target cannot say so by itself: ids of probes are secrets.
+func (w *world) arrived(c network.Check, probes []uint64, r round) seen {
 	if c.Expected != network.Unreachable || c.Target == "" {
 		return seen{}
 	}
 	from := w.sandboxes[c.Source].Tenant
-	for name, report := range r.reports {
+	for _, name := range slices.Sorted(maps.Keys(r.reports)) {
+		report := r.reports[name]
 		tenant := w.sandboxes[name].Tenant
 		if name == c.Source || name != c.Target && tenant == from {
 			continue
 		}
-		if slices.ContainsFunc(probes, func(id uint32) bool { return report.Heard[id] }) {
-			return seen{reach: network.Reachable, why: name + " heard it"}
-		}
-		liar := facts[c.Source].MAC.String()
-		if c.Protocol == network.ARPSpoof && slices.ContainsFunc(report.Claims, func(k orchestrator.Claim) bool {
-			return k.Address == c.Address && liar != "" && k.MAC == liar
-		}) {
-			return seen{reach: network.Reachable, why: name + " saw or believed it"}
+		if slices.ContainsFunc(probes, func(id uint64) bool { return report.Heard[id] }) {
+			return seen{reach: network.Reachable, why: name + " heard it", witness: name}
 		}
 	}
 	return seen{}

@@ -18,6 +18,8 @@ import (
 type seen struct {
 	reach network.Reach // "": nothing
 	why   string        // for people
+	// witness is the guest at which arrived what must not.
+	witness string
 }
 
 // measured is what became of a number of checks.
@@ -72,7 +74,7 @@ func (w *world) measure(ctx context.Context, checks []network.Check, names []str
 		}
 		w.p.c.Observe(fmt.Sprintf("%d measurements by %d guests", len(now), len(names)))
 		routes := w.routes(ctx, now) // before anybody claims an address
-		r := w.round(ctx, now, names, facts, last)
+		r := w.rounds(ctx, now, names, facts, last)
 		maps.Copy(m.failed, r.failed)
 		m.settle(now, r.measured)
 		m.settle(now, routes)
@@ -126,6 +128,21 @@ type round struct {
 	reports map[string]orchestrator.ProbeReport
 }
 
+// rounds is round for any number of checks, as many at a time as guests accept.
+func (w *world) rounds(ctx context.Context, checks []network.Check, names []string, facts map[string]orchestrator.ProbeReport, listen bool) round {
+	parts := w.parts(checks, facts)
+	all := w.round(ctx, parts[0], names, facts, listen)
+	for _, part := range parts[1:] {
+		if len(all.failed) > 0 || ctx.Err() != nil {
+			break // those who are left begin anew
+		}
+		r := w.round(ctx, part, names, facts, listen)
+		all.settle(part, r.measured)
+		maps.Copy(all.failed, r.failed)
+	}
+	return all
+}
+
 // round has every named guest measure its part of the checks, all at once.
 func (w *world) round(ctx context.Context, checks []network.Check, names []string, facts map[string]orchestrator.ProbeReport, listen bool) round {
 	r := round{measured: measured{seen: map[string]seen{}, failed: map[string]error{}}, reports: map[string]orchestrator.ProbeReport{}}
@@ -149,8 +166,8 @@ func (w *world) round(ctx context.Context, checks []network.Check, names []strin
 	}
 	wg.Wait()
 	for i, c := range checks {
-		s, known := w.judge(c, plan.probes[i], r, facts)
-		if known && s.reach == network.Unreachable && c.Expected == network.Unreachable && !plan.alive(c.Source, r.reports[c.Source]) {
+		s, known := w.judge(c, plan.probes[i], r)
+		if known && (s.reach == network.Unreachable || s.reach == network.NoRoute) && c.Expected != network.Reachable && c.Source != "" && !plan.alive(c.Source, r.reports[c.Source]) {
 			s = seen{why: "the guest got no answer from anybody, its gateway neither"}
 		}
 		if known {

@@ -2,6 +2,9 @@ package proof
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -14,33 +17,44 @@ func (w *world) order(name, nonce string, probes []orchestrator.Probe, listen bo
 	sb := w.sandboxes[name]
 	o := orchestrator.ProbeOrder{Own: sb.Address, Nonce: nonce, Wait: w.p.c.Wait, Listen: listen, Probes: probes, Gateways: w.gateways(name)}
 	for _, k := range w.known {
-		if k.Tenant != sb.Tenant {
-			continue
-		}
-		if listen {
-			o.Watch = append(o.Watch, k.Address)
-		}
-		if k.VNet == sb.VNet && k.ID != sb.ID {
+		if k.Tenant == sb.Tenant && k.VNet == sb.VNet && k.ID != sb.ID {
 			o.Neighbours = append(o.Neighbours, k.Address)
+		}
+	}
+	for _, p := range w.places {
+		for _, a := range p.Addresses {
+			if p.Role == network.RoleJump && w.onLink(sb, a) {
+				o.Jumps, o.JumpPort = append(o.Jumps, a), p.JumpPort()
+			}
 		}
 	}
 	return o
 }
 
+// onLink says whether the address is in the sandbox's own network.
+func (w *world) onLink(sb orchestrator.Sandbox, a netip.Addr) bool {
+	for _, s := range w.subnets(sb) {
+		if s.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
 // plan is which probes serve which check.
 type plan struct {
 	orders map[string][]orchestrator.Probe
-	probes [][]uint32 // of each check
+	probes [][]uint64 // of each check
 	// lively are probes that are answered where nothing is wrong, by guest: what
 	// must be reachable, and the gateway.
-	lively map[string][]uint32
+	lively map[string][]uint64
 }
 
 // alive says whether a guest's silence means something: something that has to
 // answer did, in the same time. A guest that is on no router and alone cannot
 // show it.
 func (p plan) alive(name string, report orchestrator.ProbeReport) bool {
-	return len(p.lively[name]) == 0 || slices.ContainsFunc(p.lively[name], func(id uint32) bool {
+	return len(p.lively[name]) == 0 || slices.ContainsFunc(p.lively[name], func(id uint64) bool {
 		a := report.Results[id].Answer
 		return a == orchestrator.ProbeAnswered || a == orchestrator.ProbeAccepted
 	})
@@ -54,13 +68,11 @@ const (
 )
 
 func (w *world) plan(checks []network.Check, names []string, facts map[string]orchestrator.ProbeReport) plan {
-	p := plan{orders: map[string][]orchestrator.Probe{}, probes: make([][]uint32, len(checks)), lively: map[string][]uint32{}}
-	id := uint32(0)
-	order := func(name string, probe orchestrator.Probe) uint32 {
-		id++
-		probe.ID = id
+	p := plan{orders: map[string][]orchestrator.Probe{}, probes: make([][]uint64, len(checks)), lively: map[string][]uint64{}}
+	order := func(name string, probe orchestrator.Probe) uint64 {
+		probe.ID = secret()
 		p.orders[name] = append(p.orders[name], probe)
-		return id
+		return probe.ID
 	}
 	for i, c := range checks {
 		for _, probe := range w.probes(c, facts) {
@@ -82,17 +94,76 @@ func (w *world) plan(checks []network.Check, names []string, facts map[string]or
 	return p
 }
 
-// gateways are the routers of a guest's network.
-func (w *world) gateways(name string) []netip.Addr {
-	sb := w.sandboxes[name]
-	var out []netip.Addr
+// secret is the id of a probe, which nobody can know who was not told, or reached.
+func secret() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.BigEndian.Uint64(b[:]) >> 1
+}
+
+// nobodys is a MAC address that no guest has: locally administered, and made up.
+// A new one each time: one that was seen at another guest a minute ago would have
+// moved, which EVPN counts.
+func nobodys() net.HardwareAddr {
+	out := make(net.HardwareAddr, 6)
+	binary.BigEndian.PutUint32(out[2:], uint32(secret()))
+	out[0], out[1] = 0x02, 0x5a
+	return out
+}
+
+// parts divides checks so that no guest is told more than it accepts at once.
+// Every part has a few things that must be reachable of each guest, because its
+// silence counts only beside those.
+func (w *world) parts(checks []network.Check, facts map[string]orchestrator.ProbeReport) [][]network.Check {
+	const signs = 4 // of life, of each guest
+	life, living := map[string]int{}, []network.Check(nil)
+	for _, c := range checks {
+		if c.Source != "" && c.Expected == network.Reachable && life[c.Source] < signs {
+			life[c.Source] += len(w.probes(c, facts))
+			living = append(living, c)
+		}
+	}
+	parts, told := [][]network.Check{nil}, []map[string]int{{}}
+	add := func(i int, c network.Check) {
+		parts[i] = append(parts[i], c)
+		told[i][c.Source] += len(w.probes(c, facts))
+	}
+	for _, c := range checks {
+		room := orchestrator.MaxProbes - len(w.gateways(c.Source)) - len(w.probes(c, facts))
+		i := slices.IndexFunc(told, func(t map[string]int) bool { return c.Source == "" || t[c.Source] <= room })
+		if i < 0 {
+			i = len(parts)
+			parts, told = append(parts, nil), append(told, map[string]int{})
+			for _, sign := range living {
+				add(i, sign)
+			}
+			if slices.ContainsFunc(living, func(l network.Check) bool { return key(l) == key(c) }) {
+				continue
+			}
+		}
+		add(i, c)
+	}
+	return parts
+}
+
+// subnets are those of the sandbox's network.
+func (w *world) subnets(sb orchestrator.Sandbox) []network.Subnet {
 	for _, t := range w.p.c.Wanted.Tenants {
 		for _, v := range t.VNets {
-			for _, s := range v.Subnets {
-				if t.Name == sb.Tenant && v.Name == sb.VNet && s.Gateway.IsValid() {
-					out = append(out, s.Gateway)
-				}
+			if t.Name == sb.Tenant && v.Name == sb.VNet {
+				return v.Subnets
 			}
+		}
+	}
+	return nil
+}
+
+// gateways are the routers of a guest's network.
+func (w *world) gateways(name string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range w.subnets(w.sandboxes[name]) {
+		if s.Gateway.IsValid() {
+			out = append(out, s.Gateway)
 		}
 	}
 	return out
@@ -133,9 +204,7 @@ func (w *world) probes(c network.Check, facts map[string]orchestrator.ProbeRepor
 	case network.ARPSpoof:
 		return []orchestrator.Probe{{Kind: orchestrator.ProbeClaim, Address: c.Address}}
 	case network.MACSpoof:
-		if len(target.MAC) == 6 {
-			return []orchestrator.Probe{{Kind: orchestrator.ProbeForge, Address: c.Address, MAC: target.MAC}}
-		}
+		return []orchestrator.Probe{{Kind: orchestrator.ProbeForge, Address: c.Address, MAC: nobodys()}}
 	case network.Route:
 	}
 	return nil

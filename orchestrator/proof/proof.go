@@ -144,7 +144,7 @@ func (p *Proof) Prove(ctx context.Context, sb orchestrator.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	return res.verdict(sb.Name)
+	return res.Verdict(sb.Name)
 }
 
 // Measure is Prove that returns the report.
@@ -182,8 +182,8 @@ func (p *Proof) store(ctx context.Context, sb orchestrator.Sandbox, res Result) 
 	return nil
 }
 
-// verdict is the error of a report that is not sealed.
-func (r Result) verdict(name string) error {
+// Verdict is what Prove makes of a report: nil for one that is sealed.
+func (r Result) Verdict(name string) error {
 	if r.Sealed {
 		return nil
 	}

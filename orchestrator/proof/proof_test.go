@@ -125,8 +125,6 @@ func TestLeaksShow(t *testing.T) {
 		{"a service of the node on the link", answers(orchestrator.ProbeLink, "", orchestrator.ProbeAccepted), "guest b1 to node pve1 port 22 over ipv6-link-local " + yes},
 		{"another tenant", answers(orchestrator.ProbeTCP, "10.21.0.12", orchestrator.ProbeAnswered), "guest b1 to guest r2 10.21.0.12 over tcp " + yes},
 		{"another tenant on the link", answers(orchestrator.ProbeEcho, eui(macOf("r1")).String(), orchestrator.ProbeAnswered), "guest b1 to guest r1 over ipv6-link-local " + yes},
-		{"a claimed address draws traffic", answers(orchestrator.ProbeClaim, "10.21.0.11", orchestrator.ProbeAnswered), "guest b1 to guest r1 10.21.0.11 over arp-spoof " + yes},
-		{"a forged MAC address draws traffic", answers(orchestrator.ProbeForge, "10.21.0.11", orchestrator.ProbeAnswered), "guest b1 to guest r1 10.21.0.11 over mac-spoof " + yes},
 		{"what is heard and not answered", func(w *fakeWorld) {
 			w.hears = func(at, from orchestrator.Sandbox, p orchestrator.Probe) bool {
 				return at.Name == "r1" && from.Name == "b1" && p.Kind == orchestrator.ProbeUDP && p.Address == at.Address
@@ -137,11 +135,12 @@ func TestLeaksShow(t *testing.T) {
 				return at.Name == "r2" && from.Name == "b1" && p.Kind == orchestrator.ProbeForge && p.Address == addr("10.21.0.11")
 			}
 		}, "guest b1 to guest r1 10.21.0.11 over mac-spoof " + yes},
-		{"a neighbour believes a claim", func(w *fakeWorld) {
-			w.claims = func(at, from orchestrator.Sandbox, p orchestrator.Probe) bool {
-				return at.Name == "r2" && from.Name == "b1" && p.Address == addr("10.21.0.11")
+		{"a claim arrives", func(w *fakeWorld) {
+			w.sandboxes = slices.DeleteFunc(w.sandboxes, func(sb orchestrator.Sandbox) bool { return sb.Name == "r2" })
+			w.hears = func(at, from orchestrator.Sandbox, p orchestrator.Probe) bool {
+				return at.Name == "r1" && from.Name == "b1" && p.Kind == orchestrator.ProbeClaim && p.Address == addr("10.21.0.0")
 			}
-		}, "guest b1 to guest r1 10.21.0.11 over arp-spoof " + yes},
+		}, "guest b1 to guest r1 as 10.21.0.0 over arp-spoof " + yes},
 		{"a route of another zone", extra("zred", "10.20.0.10/31"), "node pve2 zone zred to guest b1 10.20.0.11 over evpn-route " + yes},
 		{"frames are cut", func(w *fakeWorld) {
 			w.answer = func(from, _ orchestrator.Sandbox, p orchestrator.Probe) orchestrator.ProbeAnswer {
@@ -311,7 +310,7 @@ func TestSilentPeers(t *testing.T) {
 		if !tried["guest r1"] || tried["guest r0"] || tried["guest r2"] {
 			t.Errorf("tried %v", tried)
 		}
-		if len(res.Notes) != 2 || !strings.Contains(strings.Join(res.Notes, " "), "sandbox r0 did not take part") {
+		if len(res.Notes) != 3 || !strings.Contains(strings.Join(res.Notes, " "), "sandbox r0 did not take part") {
 			t.Errorf("notes %q", res.Notes)
 		}
 	})
@@ -340,7 +339,7 @@ func TestHangingPeer(t *testing.T) {
 	prober := hanging{w, "r1"}
 	synctest.Test(t, func(t *testing.T) {
 		res, err := w.proof(func(c *Config) { c.Prober = prober }).Measure(t.Context(), w.named("b1"))
-		if err != nil || !res.Sealed || len(res.Notes) != 1 {
+		if err != nil || !res.Sealed || len(res.Notes) != 2 {
 			t.Errorf("%v, failed %q, notes %q", err, failed(res), res.Notes)
 		}
 	})
@@ -392,7 +391,7 @@ func TestNodeAway(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		res, err := w.proof(nil).Measure(t.Context(), w.named("b1"))
-		if err != nil || !res.Sealed || len(res.Notes) != 1 {
+		if err != nil || !res.Sealed || len(res.Notes) != 3 {
 			t.Errorf("%v, failed %q, notes %q", err, failed(res), res.Notes)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"savepoint/network"
 	"savepoint/orchestrator"
@@ -127,6 +128,35 @@ func (w *world) peers(focus orchestrator.Sandbox, silent map[string]error) []str
 	return names
 }
 
+// untried notes the networks on nodes for which none of the named took part: that
+// those are apart was not measured.
+func (w *world) untried(names []string) {
+	at := func(sb orchestrator.Sandbox) string {
+		return fmt.Sprintf("network %s/%s on node %s", sb.Tenant, sb.VNet, sb.VM.Node)
+	}
+	tried, missing := map[string]bool{}, map[string][]string{}
+	for _, n := range names {
+		tried[at(w.sandboxes[n])] = true
+	}
+	for _, sb := range w.known {
+		if !tried[at(sb)] {
+			who := sb.Name
+			if sb.State != orchestrator.SandboxReady {
+				who += " is " + string(sb.State)
+			}
+			missing[at(sb)] = append(missing[at(sb)], who)
+		}
+	}
+	for _, where := range slices.Sorted(maps.Keys(missing)) {
+		list := missing[where]
+		slices.Sort(list)
+		if more := len(list) - 3; more > 0 {
+			list = append(list[:3], fmt.Sprintf("%d more", more))
+		}
+		w.note("%s was not tried: none of its sandboxes took part (%s)", where, strings.Join(list, ", "))
+	}
+}
+
 // networked says whether the sandbox is on a network that is configured and
 // there: one that is not is named where all are verified, and is nobody's peer.
 func (w *world) networked(sb orchestrator.Sandbox) bool {
@@ -157,6 +187,7 @@ func (p *Proof) focused(ctx context.Context, sb orchestrator.Sandbox) (Result, e
 			return Result{}, err
 		}
 		if len(m.failed) == 0 {
+			w.untried(names)
 			return w.result(checks, m), nil
 		}
 		for name, err := range m.failed {
@@ -225,6 +256,9 @@ func (w *world) result(checks []network.Check, m measured) Result {
 	notes, missed := slices.Clone(w.notes), map[string]int{}
 	for _, c := range checks {
 		s := m.seen[key(c)]
+		if s.witness != "" && s.witness != c.Target {
+			notes = append(notes, fmt.Sprintf("%s to %s over %s: sandbox %s heard it", c.From, c.To, c.Protocol, s.witness))
+		}
 		if s.reach != "" {
 			obs = append(obs, network.Observation{From: c.From, To: c.To, Protocol: c.Protocol, Observed: s.reach})
 		} else if name := m.absent(c); name != "" {

@@ -44,7 +44,7 @@ type fakeWorld struct {
 	dead   map[string]error // guests that do not answer
 	answer func(from, to orchestrator.Sandbox, p orchestrator.Probe) orchestrator.ProbeAnswer
 	hears  func(at, from orchestrator.Sandbox, p orchestrator.Probe) bool
-	claims func(at, from orchestrator.Sandbox, p orchestrator.Probe) bool
+	lies   func(at orchestrator.Sandbox, report *orchestrator.ProbeReport) // of a guest that is given to somebody else
 	routes func(node, zone string, table []orchestrator.ZoneRoute) ([]orchestrator.ZoneRoute, error)
 }
 
@@ -168,7 +168,10 @@ func (w *fakeWorld) Probe(ctx context.Context, sb orchestrator.Sandbox, order or
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	report := orchestrator.ProbeReport{MAC: macOf(sb.Name), LinkLocal: eui(macOf(sb.Name)), Results: map[uint32]orchestrator.ProbeResult{}, Heard: map[uint32]bool{}}
+	report := orchestrator.ProbeReport{MAC: macOf(sb.Name), LinkLocal: eui(macOf(sb.Name)), Results: map[uint64]orchestrator.ProbeResult{}, Heard: map[uint64]bool{}}
+	if len(order.Probes) > orchestrator.MaxProbes {
+		return report, fmt.Errorf("%d probes at once", len(order.Probes)) // as the real one
+	}
 	for _, p := range order.Probes {
 		answer := w.sealed(sb, w.at(p.Address), p)
 		if w.answer != nil {
@@ -187,10 +190,10 @@ func (w *fakeWorld) Probe(ctx context.Context, sb orchestrator.Sandbox, order or
 			if w.hears != nil && w.hears(sb, from, p) {
 				report.Heard[p.ID] = true
 			}
-			if w.claims != nil && p.Kind == orchestrator.ProbeClaim && slices.Contains(order.Watch, p.Address) && w.claims(sb, from, p) {
-				report.Claims = append(report.Claims, orchestrator.Claim{Address: p.Address, MAC: macOf(name).String()})
-			}
 		}
+	}
+	if w.lies != nil {
+		w.lies(sb, &report)
 	}
 	return report, nil
 }

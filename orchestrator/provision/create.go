@@ -10,7 +10,8 @@ import (
 	"savepoint/orchestrator"
 )
 
-// Create makes a sandbox where there is room for it and returns it ready.
+// Create makes a sandbox where there is room for it and returns it ready, or
+// hands out a pooled one that is what was asked for, if Wish.Warm allows that.
 // ErrExists: the name is in use. *PlaceError: no node takes it, and nothing was
 // made. On any other error, and when ctx ends, the parts made so far are
 // removed; if that is not possible the sandbox stays, quarantined, or, if its
@@ -30,12 +31,22 @@ func (p *Provisioner) Create(ctx context.Context, name string, w Wish) (orchestr
 	if err != nil {
 		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w", name, err)
 	}
+	if w.Warm {
+		if sb, ok, err := p.take(ctx, name, w, nodes, pools); ok || err != nil {
+			return sb, err
+		}
+	}
+	return p.make(ctx, name, w, nodes, pools)
+}
+
+// make makes a sandbox; without a name, one for the pool.
+func (p *Provisioner) make(ctx context.Context, name string, w Wish, nodes []Node, pools []network.Pool) (orchestrator.Sandbox, error) {
 	sb, err := p.admit(ctx, name, nodes, w)
 	if err != nil {
 		return sb, err
 	}
 	if err := p.build(ctx, &sb, pools); err != nil {
-		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", name, err))
+		return sb, p.undo(ctx, &sb, fmt.Errorf("create sandbox %s: %w", sb.Name, err))
 	}
 	return sb, nil
 }
@@ -69,7 +80,7 @@ func (p *Provisioner) build(ctx context.Context, sb *orchestrator.Sandbox, pools
 	if err != nil {
 		return err
 	}
-	return p.put(ctx, sb, orchestrator.SandboxReady, "")
+	return p.put(ctx, sb, usable(*sb), "")
 }
 
 // clone finds a free id and makes the VM.

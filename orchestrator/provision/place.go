@@ -58,6 +58,9 @@ type Wish struct {
 	Template orchestrator.VMRef // this template or none
 	Tenant   string             // whose network it is on; "" = the configured bridge
 	Zone     []string           // the nodes that have that network; empty = all
+	Warm     bool               // one of the pool will do
+	// Avoid are nodes that have as many pooled ones as they may.
+	Avoid []string
 }
 
 // Place is where a sandbox is made, and from what.
@@ -191,6 +194,9 @@ func (q Query) consider(n Node) (c candidate, why string) {
 	}
 	if len(q.Wish.Zone) > 0 && !slices.Contains(q.Wish.Zone, n.Name) {
 		return c, "has no network of tenant " + q.Wish.Tenant
+	}
+	if slices.Contains(q.Wish.Avoid, n.Name) {
+		return c, "has as many warm sandboxes as pool.max_per_node allows"
 	}
 	if why := q.Limits.Closed(n); why != "" {
 		return c, why

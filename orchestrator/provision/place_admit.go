@@ -46,10 +46,14 @@ func (p *Provisioner) unused(ctx context.Context, name string) error {
 
 // admit chooses a place and records the sandbox there, before anything is
 // reserved for it, so that recovery gives back what a crash leaves. One at a
-// time: the next one counts this one.
+// time: the next one counts this one. Without a name it is for the pool.
 func (p *Provisioner) admit(ctx context.Context, name string, nodes []Node, w Wish) (orchestrator.Sandbox, error) {
 	p.placing.Lock()
 	defer p.placing.Unlock()
+	id := orchestrator.SandboxID(p.c.NewID())
+	if name == "" {
+		name = neutralName(id)
+	}
 	if err := p.unused(ctx, name); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
@@ -57,22 +61,27 @@ func (p *Provisioner) admit(ctx context.Context, name string, nodes []Node, w Wi
 	if err != nil {
 		return orchestrator.Sandbox{}, err
 	}
-	storage := ""
-	if p.c.FullClone { // a linked clone stays where the template is
-		storage = p.c.Storage
-	}
-	place, err := Choose(Query{
-		Name: p.c.Template, Nodes: nodes, Load: Loads(all, p.c.Now()), Limits: p.c.Limits, Wish: w, Storage: storage,
-	})
+	q := p.query(nodes, w)
+	q.Load = Loads(all, p.c.Now())
+	place, err := Choose(q)
 	if err != nil {
 		return orchestrator.Sandbox{}, fmt.Errorf("create sandbox %s: %w", name, err)
 	}
 	sb := orchestrator.Sandbox{
-		ID: orchestrator.SandboxID(p.c.NewID()), Name: name, Template: place.Template, Created: p.c.Now(),
-		VM: orchestrator.VMRef{Node: place.Node}, Tenant: w.Tenant,
+		ID: id, Name: name, Template: place.Template, Created: p.c.Now(),
+		VM: orchestrator.VMRef{Node: place.Node}, Tenant: w.Tenant, Recipe: p.recipe(w.Tenant),
 	}
 	if err := p.put(ctx, &sb, orchestrator.SandboxCreating, ""); err != nil {
 		return sb, fmt.Errorf("create sandbox %s: %w", name, err)
 	}
 	return sb, nil
+}
+
+// query is what places are chosen by, without the load.
+func (p *Provisioner) query(nodes []Node, w Wish) Query {
+	q := Query{Name: p.c.Template, Nodes: nodes, Limits: p.c.Limits, Wish: w}
+	if p.c.FullClone { // a linked clone stays where the template is
+		q.Storage = p.c.Storage
+	}
+	return q
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ type Workspaces interface {
 
 // Step is one finished or started step of a long operation, for a person.
 type Step struct {
-	Name    string        // "clone", "workspace", "start", "identity", "prepare", "prove", "pristine", "destroy"
+	Name    string        // "clone", "workspace", "start", "identity", "prepare", "prove", "pristine", "take", "destroy"
 	Detail  string        // e.g. "vm 9001 on pve1"
 	Elapsed time.Duration // of a finished step
 	Done    bool
@@ -70,8 +71,8 @@ type Step struct {
 }
 
 // Config is what a Provisioner works with. All fields but Observe, Gateway,
-// Storage, Limits, Networks, Prover and Workspaces are required; Fleet, Template
-// and Subnet only to make sandboxes.
+// Storage, Limits, Networks, Prover, Workspaces, Recipe and Warm are required;
+// Fleet, Template and Subnet only to make sandboxes.
 type Config struct {
 	Registry   Registry
 	Hypervisor orchestrator.Hypervisor
@@ -99,6 +100,8 @@ type Config struct {
 	FullClone           bool
 	Storage             string        // of full clones; "" = the template's
 	BootTimeout         time.Duration // from power-on to the first SSH answer
+	Recipe              string        // further settings that a sandbox is made with and cannot change
+	Warm                Warm          // the pool; zero: none
 
 	Now     func() time.Time
 	NewID   func() string // a fresh ULID in lower case
@@ -108,7 +111,9 @@ type Config struct {
 // Provisioner makes and removes sandboxes. Several may be made at a time.
 type Provisioner struct {
 	c       Config
-	placing sync.Mutex // from the count of sandboxes to the record of a new one
+	placing sync.Mutex                      // from the count of sandboxes to the record of a new one
+	held    map[orchestrator.SandboxID]bool // pooled ones that are being looked at; with placing
+	taken   chan struct{}                   // one left the pool
 }
 
 // New returns a Provisioner.
@@ -116,7 +121,8 @@ func New(c Config) *Provisioner {
 	if c.Observe == nil {
 		c.Observe = func(Step) {}
 	}
-	return &Provisioner{c: c}
+	c.Warm = c.Warm.withDefaults()
+	return &Provisioner{c: c, held: map[orchestrator.SandboxID]bool{}, taken: make(chan struct{}, 1)}
 }
 
 // Pristine is the snapshot that every sandbox keeps of its first moment.
@@ -128,8 +134,13 @@ const attempts = 20
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}[a-z0-9]$`)
 
 // CheckName says whether a sandbox may be called so: 2 to 32 letters, digits
-// and dashes, a letter first, no dash last. The name becomes the host name.
+// and dashes, a letter first, no dash last. The name becomes the host
+// name, but for one of the pool, which keeps the neutral one it was made with:
+// names like those are refused.
 func CheckName(name string) error {
+	if strings.HasPrefix(name, neutral) {
+		return fmt.Errorf("sandbox name %q: names that begin with %s are those of the pool; choose another one", name, neutral)
+	}
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("sandbox name %q: must be 2 to 32 lower-case letters, digits and dashes, with a letter first and no dash last", name)
 	}

@@ -9,7 +9,7 @@ import (
 	"savepoint/orchestrator"
 )
 
-// Release makes a quarantined sandbox ready again after an operator mended what
+// Release makes a quarantined sandbox ready again, or pooled, after an operator mended what
 // it was withheld for. Nothing of that is believed: the VM has to say that it
 // is the sandbox's, its lock has to be gone, its snapshots have to be complete
 // with the pristine one among them, and the guest has to answer with the pinned
@@ -19,7 +19,7 @@ import (
 // quarantined and nothing but its power state was changed.
 func (p *Provisioner) Release(ctx context.Context, sb orchestrator.Sandbox) error {
 	switch {
-	case sb.State == orchestrator.SandboxReady:
+	case sb.State == usable(sb):
 		return nil
 	case sb.State != orchestrator.SandboxQuarantined:
 		return fmt.Errorf("release sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
@@ -40,7 +40,7 @@ func (p *Provisioner) Release(ctx context.Context, sb orchestrator.Sandbox) erro
 	if err != nil {
 		return err
 	}
-	return p.put(ctx, &sb, orchestrator.SandboxReady, "")
+	return p.put(ctx, &sb, usable(sb), "")
 }
 
 func (p *Provisioner) refused(sb orchestrator.Sandbox, class error, cause, mend string) error {

@@ -20,12 +20,18 @@ const maxSkew = time.Second
 // restore only the newest one. Snapshots that savepoint did not take are left
 // alone; where one is in the way the error is *NotLatestError.
 func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error {
+	_, err := p.reset(ctx, sb, sb.Name)
+	return err
+}
+
+// reset is Reset that gives the sandbox a name with the last record.
+func (p *Provisioner) reset(ctx context.Context, sb orchestrator.Sandbox, name string) (orchestrator.Sandbox, error) {
 	if sb.State != orchestrator.SandboxReady && sb.State != orchestrator.SandboxQuarantined || sb.HostKey == "" {
-		return fmt.Errorf("reset sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
+		return sb, fmt.Errorf("reset sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
 	}
 	was, reason := sb.State, sb.Reason
 	if err := p.put(ctx, &sb, orchestrator.SandboxQuarantined, "a reset was interrupted; run savepoint sandbox reset "+sb.Name); err != nil {
-		return err
+		return sb, err
 	}
 	p.c.Guest.Disconnect(sb.ID)
 	var away *orchestrator.NodeError
@@ -39,13 +45,14 @@ func (p *Provisioner) Reset(ctx context.Context, sb orchestrator.Sandbox) error 
 		return p.restore(ctx, sb, list)
 	})
 	if untouched { // its node is out of reach: it is as it was, and that is no reason to withhold it
-		return errors.Join(fmt.Errorf("reset sandbox %s: %w", sb.Name, err), p.put(ctx, &sb, was, reason))
+		return sb, errors.Join(fmt.Errorf("reset sandbox %s: %w", sb.Name, err), p.put(ctx, &sb, was, reason))
 	}
 	if err != nil {
 		err = fmt.Errorf("reset sandbox %s: %w", sb.Name, err)
-		return errors.Join(err, p.quarantine(ctx, &sb, err.Error()+"; mend the cause and run savepoint sandbox reset "+sb.Name))
+		return sb, errors.Join(err, p.quarantine(ctx, &sb, err.Error()+"; mend the cause and run savepoint sandbox reset "+sb.Name))
 	}
-	return p.put(ctx, &sb, orchestrator.SandboxReady, "")
+	sb.Name = name
+	return sb, p.put(ctx, &sb, usable(sb), "")
 }
 
 func (p *Provisioner) restore(ctx context.Context, sb orchestrator.Sandbox, list []orchestrator.Snapshot) error {

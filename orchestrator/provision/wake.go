@@ -43,6 +43,8 @@ func (p *Provisioner) start(ctx context.Context, sb orchestrator.Sandbox) (start
 			Sandbox: sb.Name, Reason: sb.Reason,
 			Mend: "see savepoint sandbox show " + sb.Name,
 		}
+	case orchestrator.SandboxPooled:
+		return false, fmt.Errorf("use sandbox %s: it is nobody's and waits in the pool: %w; take one with savepoint sandbox create NAME", sb.Name, orchestrator.ErrBusy)
 	default:
 		return false, fmt.Errorf("use sandbox %s: it is %s: %w; run savepoint recover", sb.Name, sb.State, orchestrator.ErrBusy)
 	}

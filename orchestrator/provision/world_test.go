@@ -44,6 +44,12 @@ type world struct {
 	mute       bool     // the cluster does not answer for its nodes
 	leaks      bool     // zones are not sealed
 	bare       bool     // the template has no workspace volume
+
+	warm    Warm
+	keys    []string // of ours; nil: one
+	proofs  map[orchestrator.SandboxID]time.Time
+	applied time.Time // when the networks were changed last
+	narrow  bool      // tenant alpha has its small network only
 }
 
 type machine struct {
@@ -69,18 +75,25 @@ func newWorld() *world {
 		addresses: map[orchestrator.SandboxID]netip.Addr{},
 		vms:       map[orchestrator.VMID]*machine{},
 		nodes:     []Node{site("pve1")},
+		proofs:    map[orchestrator.SandboxID]time.Time{},
 	}
 }
 
 func (w *world) provisioner() *Provisioner {
+	keys, warm := w.keys, w.warm
+	if keys == nil {
+		keys = []string{"ssh-ed25519 AAAA"}
+	}
+	warm.Proofs = w
 	return New(Config{
+		Warm: warm, SSHKeys: keys,
 		Registry: w, Hypervisor: hypervisor{w}, Snapshots: snapshots{w}, Identity: w, Guest: w,
 		Networks: w, Prover: w, Workspaces: workspaces{w},
 		Fleet: w, Template: "guest", Limits: w.limits,
 		FirstVMID: 9000, LastVMID: 9099, Rest: time.Hour, Subnet: netip.MustParsePrefix("10.0.0.0/24"),
-		SSHKeys: []string{"ssh-ed25519 AAAA"}, BootTimeout: 50 * time.Millisecond,
-		Now:   func() time.Time { return w.now },
-		NewID: func() string { w.ids++; return fmt.Sprintf("sb%d", w.ids) },
+		BootTimeout: 50 * time.Millisecond,
+		Now:         func() time.Time { return w.now },
+		NewID:       func() string { w.ids++; return fmt.Sprintf("sb%d", w.ids) },
 	})
 }
 
@@ -406,19 +419,35 @@ func (w *world) Pools(_ context.Context, tenant string) ([]network.Pool, error) 
 	if tenant != "alpha" {
 		return nil, fmt.Errorf("pools of tenant %q: there is none", tenant)
 	}
-	return []network.Pool{
+	pools := []network.Pool{
 		{Tenant: tenant, VNet: "small", Bridge: "sp1", Subnet: netip.MustParsePrefix("10.1.0.0/30")},
 		{Tenant: tenant, VNet: "large", Bridge: "sp2", Subnet: netip.MustParsePrefix("10.2.0.0/24"), Gateway: netip.MustParseAddr("10.2.0.254")},
-	}, nil
+	}
+	if w.narrow {
+		pools = pools[:1]
+	}
+	return pools, nil
 }
 
 func (w *world) Prove(ctx context.Context, sb orchestrator.Sandbox) error {
-	_, err := w.ask(ctx, "prove", sb, func(*machine) {})
+	_, err := w.ask(ctx, "prove", sb, func(*machine) {
+		if w.proofs[sb.ID] = w.now; w.leaks {
+			delete(w.proofs, sb.ID)
+		}
+	})
 	if err == nil && w.leaks {
 		return &orchestrator.UnsealedError{Sandbox: sb.Name, Failed: []string{"guest " + sb.Name + " reaches the outside"}}
 	}
 	return err
 }
+
+func (w *world) Proved(_ context.Context, id orchestrator.SandboxID) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proofs[id], nil
+}
+
+func (w *world) NetworksChanged(context.Context) (time.Time, error) { return w.applied, nil }
 
 // --- Workspaces
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -79,6 +80,13 @@ func (l *link) alive() bool {
 	default:
 		return true
 	}
+}
+
+// died reports whether err says that the connection is gone. A write may learn it
+// from the network before the connection's own reader does.
+func (l *link) died(err error) bool {
+	var network net.Error
+	return !l.alive() || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network)
 }
 
 // slot holds at most one live link and lets one caller at a time dial it.

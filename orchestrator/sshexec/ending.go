@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"savepoint/orchestrator"
 	"savepoint/orchestrator/sshexec/wire"
@@ -62,6 +63,14 @@ func refused(payload []byte) error {
 		r.class = orchestrator.ErrDenied
 	case "unmounted":
 		r.class = orchestrator.ErrUnmounted
+	case "exists":
+		r.class = orchestrator.ErrExists
+	case "newer":
+		newer := &orchestrator.NotLatestError{}
+		for name := range strings.FieldsSeq(f[1]) {
+			newer.Newer = append(newer.Newer, orchestrator.SnapshotName(name))
+		}
+		r.class, r.text = newer, "newer than it are "+strings.Join(strings.Fields(f[1]), ", ")
 	case "busy":
 		r.class = orchestrator.ErrBusy
 	case "unknown":

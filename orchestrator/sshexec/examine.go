@@ -35,13 +35,18 @@ func (a *answer) more(fields []string) error {
 				}
 			}
 			a.free, fields = append(a.free, s), fields[6:]
+		case fields[0] == "writes" && len(fields) >= 2:
+			a.writes, fields = fields[1], fields[2:]
 		case fields[0] == "service" && len(fields) >= 3:
 			if a.services == nil {
 				a.services = map[string]bool{}
 			}
 			a.services[fields[1]], fields = fields[2] == "1", fields[3:]
 		default:
-			return fmt.Errorf("unknown fact %q", fields[0])
+			var err error
+			if fields, err = a.volume.read(fields); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 // Inspect implements orchestrator.Guest: it waits until the guest answers.
 // ErrUnavailable: it did not before ctx ended; the text holds the last cause,
 // which is ErrDenied instead when that was a refused authentication. So is the
-// answer, at once, of a guest whose workspace volume is not mounted.
+// answer, at once, of a guest whose workspace volume is not mounted. It is the one
+// question that has the guest sync first, for GuestFacts.Writes.
 func (c *Client) Inspect(ctx context.Context, sb orchestrator.Sandbox) (orchestrator.GuestFacts, error) {
 	a, err := c.ask(ctx, "inspect sandbox", sb, wire.Facts, func() []byte { return nil }, true)
 	return a.facts, err
@@ -79,8 +80,10 @@ func (c *Client) Hold(ctx context.Context, sb orchestrator.Sandbox) (string, err
 type answer struct {
 	facts    orchestrator.GuestFacts
 	hold     string
+	writes   string
 	free     []orchestrator.Space
 	services map[string]bool
+	volume   guestVolume
 }
 
 // ask sends one question and waits for the answer.
@@ -165,7 +168,7 @@ func (s *session) ask(ctx context.Context, kind byte, payload []byte) (a answer,
 	}
 	a.facts = orchestrator.GuestFacts{
 		BootID: fields[0], Generation: fields[1],
-		Clock: time.Unix(sec, nano), RoundTrip: time.Since(began),
+		Clock: time.Unix(sec, nano), RoundTrip: time.Since(began), Writes: a.writes,
 	}
 	a.hold = fields[4]
 	return a, nil

@@ -14,12 +14,14 @@ my %nr = $Config{archname} =~ /^x86_64/
   ? (fsync => 74, prctl => 157, setgroups => 116, setresgid => 119, setresuid => 117,
      setsid => 112, close => 3, gettime => 228, settime => 227, sync => 162, pidfd => 434, closefrom => 436,
      memfd => 319, dup3 => 292, statfs => 137, statx => 332, getdents => 217, lgetxattr => 192,
-     llistxattr => 195, ioprio => 251, unshare => 272, mount => 165, mountattr => 442)
+     llistxattr => 195, ioprio => 251, unshare => 272, mount => 165, mountattr => 442,
+     umount => 166, fallocate => 285, renameat2 => 316)
   : $Config{archname} =~ /^(aarch64|riscv64|loongarch64)/
   ? (fsync => 82, prctl => 167, setgroups => 159, setresgid => 149, setresuid => 147,
      setsid => 157, close => 57, gettime => 113, settime => 112, sync => 81, pidfd => 434, closefrom => 436,
      memfd => 279, dup3 => 24, statfs => 43, statx => 291, getdents => 61, lgetxattr => 9,
-     llistxattr => 12, ioprio => 30, unshare => 97, mount => 40, mountattr => 442)
+     llistxattr => 12, ioprio => 30, unshare => 97, mount => 40, mountattr => 442,
+     umount => 39, fallocate => 47, renameat2 => 276)
   : die "helper: architecture $Config{archname} is not supported\n";
 
 my $state = '/var/lib/savepoint';
@@ -27,6 +29,7 @@ my $volume = '';       # where the sandbox's workspace volume has to be mounted
 my ($ibuf, $obuf) = ('', '');
 my ($run, $spare, $serial, $quit) = (undef, undef, 0, 0);
 my ($walk, $tap);      # the manifest being made; the text of session capture
+my $syncing;           # the child that inspect waits for
 my ($base, $mode) = ('', 'tree');
 my $beat = 30;         # seconds of silence before a sign of life
 my $backlog = 262144;  # bytes waiting for the network before a command is throttled
@@ -356,8 +359,33 @@ sub facts {
   frame('G', $boot, generation(), clock(0), $mode, @_);
 }
 
+# inspect answers when everything that was written is on the disks: only then do
+# two equal counts say that nothing was written between them. That may take long,
+# so a child waits for it.
+sub inspect {
+  $syncing = fork;
+  if (defined $syncing && $syncing == 0) { call('sync'); exit 0 }
+  return if $syncing;
+  call('sync');
+  inspected();
+}
+
+sub inspected { $syncing = undef; attempt(sub { facts('writes', writes()) }) }
+
+# writes is how many sectors of each disk were written and discarded since the
+# boot. To read it writes nothing.
+sub writes {
+  opendir my $d, '/sys/block' or return '';
+  my @all;
+  for my $disk (sort grep { !/^(?:\.|loop|ram|zram|sr|fd)/ } readdir $d) {
+    my @n = split ' ', slurp("/sys/block/$disk/stat") // return '';
+    push @all, join ':', $disk, $n[6], $n[13] // 0;
+  }
+  join ' ', @all;
+}
+
 # told answers an order that is not a question.
-sub told { frame('G', '', '', clock(0), $mode) }
+sub told { frame('G', '', '', clock(0), $mode, @_) }
 
 # generation is the marker: on the workspace volume of a sandbox that has one,
 # where every boundary brings it back.
@@ -433,10 +461,10 @@ sub answer {
   elsif ($type eq 'I') { if ($run && $run->{in}) { $run->{input} .= $p } elsif ($run) { raw('A', pack 'N', length $p) } }
   elsif ($type eq 'Z') { if ($run && $run->{in}) { $run->{end} = 1; feed() if $run->{input} eq '' } }
   elsif ($type eq 'K') { stop('kill'); cut_walk() }
-  elsif ($type eq 'F') { attempt(sub { facts() }) }
+  elsif ($type eq 'F') { inspect() }
   elsif ($type eq 'M') { attempt(sub { mark($p); facts() }) }
   elsif ($type eq 'W') { $volume = '/srv/savepoint' }
-  elsif ($type eq 'Y') { attempt(sub { tend(unpack '(N/a*)*', $p); told() }) }
+  elsif ($type eq 'Y') { attempt(sub { told(tend(unpack '(N/a*)*', $p)) }) }
   elsif ($type eq 'C') {
     attempt(sub {
       my $b = pack 'q2', split ' ', $p;
@@ -484,6 +512,7 @@ until ($quit) {
     my $n = syswrite $net, $obuf, 131072;
     if (defined $n) { substr $obuf, 0, $n, '' } elsif (!$!{EAGAIN}) { last }
   }
+  inspected() if $syncing && waitpid($syncing, 1) != 0;
   # Only an idle helper has time to fork ahead.
   $spare = fork_ahead() if !$run && !$spare && !length $obuf && !length $ibuf && $serial;
 
@@ -502,6 +531,7 @@ until ($quit) {
       if ($rest <= 0) { stop('deadline'); $run->{until} = 0 } elsif ($rest < $wait) { $wait = $rest }
     }
   }
+  $wait = 0.001 if $syncing;
   vec($r, fileno $walk->{out}, 1) = 1 if $walk && length $obuf < $backlog;
   my $n = select $r, $w, undef, $wait;
   if ($n == 0) {

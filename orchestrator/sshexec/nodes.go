@@ -144,7 +144,7 @@ func (n *Nodes) open(ctx context.Context, at *node) (*link, ssh.Channel, <-chan 
 			return nil, nil, nil, err
 		}
 		ch, reqs, err := begin(ctx, l)
-		if err == nil || attempt > 0 || ctx.Err() != nil || l.alive() && !errors.Is(err, io.EOF) {
+		if err == nil || attempt > 0 || ctx.Err() != nil || !l.died(err) {
 			return l, ch, reqs, err
 		}
 		l.close(err)

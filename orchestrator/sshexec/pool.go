@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"savepoint/orchestrator"
@@ -104,7 +103,7 @@ func (c *Client) take(ctx context.Context, g *guest) (*session, error) {
 			return s, nil
 		}
 		s, err := c.open(ctx, l, g.sb.Workspace != "")
-		if err == nil || attempt > 0 || ctx.Err() != nil || l.alive() && !errors.Is(err, io.EOF) {
+		if err == nil || attempt > 0 || ctx.Err() != nil || !l.died(err) {
 			return s, err
 		}
 		l.close(err)

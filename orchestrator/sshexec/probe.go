@@ -77,7 +77,7 @@ func (c *Client) probeChannel(ctx context.Context, g *guest) (ssh.Channel, error
 			go ssh.DiscardRequests(reqs)
 			return ch, nil
 		}
-		if attempt > 0 || ctx.Err() != nil || l.alive() && !errors.Is(err, io.EOF) {
+		if attempt > 0 || ctx.Err() != nil || !l.died(err) {
 			return nil, err
 		}
 		l.close(err)
@@ -151,18 +151,18 @@ func probeOrder(o orchestrator.ProbeOrder) (string, error) {
 	if o.Listen {
 		listen = "1"
 	}
-	fmt.Fprintf(&b, "own %s\nnonce %s\nwait %d\nlisten %s\n", o.Own.WithZone(""), o.Nonce, o.Wait.Milliseconds(), listen)
-	for key, list := range map[string][]netip.Addr{"gateway": o.Gateways, "neighbour": o.Neighbours, "watch": o.Watch} {
+	fmt.Fprintf(&b, "own %s\nnonce %s\nwait %d\nlisten %s\nssh %d\n", o.Own.WithZone(""), o.Nonce, o.Wait.Milliseconds(), listen, o.JumpPort)
+	for key, list := range map[string][]netip.Addr{"gateway": o.Gateways, "neighbour": o.Neighbours, "jump": o.Jumps} {
 		for _, a := range list {
 			if a.IsValid() {
 				fmt.Fprintf(&b, "%s %s\n", key, a.WithZone(""))
 			}
 		}
 	}
-	seen := map[uint32]bool{}
+	seen := map[uint64]bool{}
 	for _, p := range o.Probes {
-		if seen[p.ID] {
-			return "", fmt.Errorf("probe %d is there twice", p.ID)
+		if seen[p.ID] || p.ID >= 1<<63 {
+			return "", fmt.Errorf("probe %d is there twice, or has too large an id", p.ID)
 		}
 		seen[p.ID] = true
 		address, mac := "-", "-"
@@ -188,7 +188,7 @@ func probeOrder(o orchestrator.ProbeOrder) (string, error) {
 
 // readProbe reads what probe.pl says. ready is called once, when it listens.
 func readProbe(r io.Reader, o orchestrator.ProbeOrder, ready func() error) (orchestrator.ProbeReport, error) {
-	report := orchestrator.ProbeReport{Results: map[uint32]orchestrator.ProbeResult{}, Heard: map[uint32]bool{}}
+	report := orchestrator.ProbeReport{Results: map[uint64]orchestrator.ProbeResult{}, Heard: map[uint64]bool{}}
 	lines := bufio.NewReader(r)
 	if err := skipTo(lines, probeGreeting); err != nil {
 		return report, err
@@ -251,7 +251,7 @@ func learnProbe(report *orchestrator.ProbeReport, word, rest string) error {
 			}
 		}
 	case word == "result" && len(f) >= 2:
-		id, err := strconv.ParseUint(f[0], 10, 32)
+		id, err := strconv.ParseUint(f[0], 10, 64)
 		if err != nil {
 			return unreadable
 		}
@@ -260,23 +260,17 @@ func learnProbe(report *orchestrator.ProbeReport, word, rest string) error {
 			res.Detail = f[2]
 		}
 		switch res.Answer {
-		case orchestrator.ProbeAccepted, orchestrator.ProbeAnswered, orchestrator.ProbeSilent, orchestrator.ProbeFailed:
+		case orchestrator.ProbeAccepted, orchestrator.ProbeAnswered, orchestrator.ProbeSilent, orchestrator.ProbeNoRoute, orchestrator.ProbeFailed:
 		default:
 			return unreadable
 		}
-		report.Results[uint32(id)] = res
+		report.Results[id] = res
 	case word == "heard" && len(f) == 1:
-		id, err := strconv.ParseUint(f[0], 10, 32)
+		id, err := strconv.ParseUint(f[0], 10, 64)
 		if err != nil {
 			return unreadable
 		}
-		report.Heard[uint32(id)] = true
-	case word == "claim" && len(f) == 2:
-		a, err := netip.ParseAddr(f[0])
-		if err != nil {
-			return unreadable
-		}
-		report.Claims = append(report.Claims, orchestrator.Claim{Address: a, MAC: f[1]})
+		report.Heard[id] = true
 	default:
 		return unreadable
 	}

@@ -4,11 +4,12 @@
 #
 #   order   own ADDRESS                 answer  facts MAC LINK-LOCAL
 #           nonce 12 letters                    ready
-#           wait MILLISECONDS                   result ID accepted|answered|silent|failed TEXT
+#           wait MILLISECONDS                   result ID accepted|answered|silent|no-route|failed TEXT
 #           listen 1                            heard ID
-#           gateway ADDRESS                     claim ADDRESS MAC
-#           neighbour ADDRESS                   broken TEXT
-#           watch ADDRESS                       end
+#           ssh PORT                            broken TEXT
+#           gateway ADDRESS                     end
+#           neighbour ADDRESS
+#           jump ADDRESS
 #           probe ID KIND ADDRESS PORT SIZE MAC
 #           end
 #           go                          after "ready"
@@ -16,11 +17,11 @@ use strict;
 use Socket qw(:DEFAULT inet_pton inet_ntop pack_sockaddr_in6 unpack_sockaddr_in6);
 
 my ($in, %one, @probes) = ('');
-my %many = (gateway => [], neighbour => [], watch => []);
+my %many = (gateway => [], neighbour => [], jump => []);
 my ($if, $mac, $ll, $ifn) = ('', '', '');  # the interface: name, addresses, number
 my ($ping4, $ping6, $whole4, $whole6, $wire, $out);
-my $control = 0xffffffff;                  # id of a frame that shows that frames are seen
-my (%by_fd, %by_port, %heard, %claim, %known, %link);
+my $control = '9223372036854775808';       # id of a frame that shows that frames are seen
+my (%by_fd, %by_port, %by_hand, %heard, %known, %jump, %link);
 
 sub say_ { my $t = join(' ', @_) . "\n"; for (my $at = 0; $at < length $t;) { $at += syswrite(STDOUT, $t, 65536, $at) // exit 96 } }
 sub now { my $b = pack 'q2', 0, 0; syscall($nr::gettime, 1, $b); my ($s, $n) = unpack 'q2', $b; $s + $n / 1e9 }
@@ -29,7 +30,7 @@ sub text { length $_[0] == 4 ? inet_ntoa($_[0]) : inet_ntop(AF_INET6, $_[0]) }
 sub hard { join ':', map { sprintf '%02x', $_ } unpack 'C6', $_[0] }
 sub soft { pack 'C6', map { hex } split /:/, $_[0] }
 sub nonblocking { my $f = fcntl $_[0], 3, 0; fcntl $_[0], 4, $f | 04000; $_[0] }
-sub token { $one{nonce} . pack 'N', $_[0]{id} }
+sub token { $one{nonce} . pack 'Q>', $_[0]{id} }
 
 sub line {
   my $at;
@@ -139,7 +140,7 @@ sub frames {
     return map { arp($_, $mac, $a, $a, token($p)) } 1, 2;
   } elsif ($p->{kind} eq 'claim') {
     # Unsolicited, to replace what is known; the token is in an option for experiments.
-    return six($mac, $a, 136, pack('N', 0x20000000) . $a . "\2\1$mac" . "\xfd\3" . token($p) . "\0" x 6);
+    return six($mac, $a, 136, pack('N', 0x20000000) . $a . "\2\1$mac" . "\xfd\3" . token($p) . "\0" x 2);
   }
   # A request that names no sender changes nothing in the tables of those who see it.
   my @out = length $a == 4 ? arp(1, $p->{mac}, "\0" x 4, $a, token($p)) : ();
@@ -153,20 +154,20 @@ sub seen {
   return if length $f < 14;
   my $mine = unpack('x10 C', $from) == 4;
   for (my $at = index $f, $one{nonce}; $at >= 0; $at = index $f, $one{nonce}, $at + 1) {
-    my $id = unpack 'N', substr $f, $at + length $one{nonce}, 4;
+    my $id = unpack 'Q>', substr $f, $at + length $one{nonce}, 8;
     defined $id or last;
     $mine ? ($link{sent}{$id} = 1) : ($heard{$id} = 1);
   }
+  # Who floods this guest must not make it say less.
+  die "too much arrives" if keys %heard > 4096;
   return if $mine;
   my ($dst, $src, $type) = unpack 'a6 a6 n', $f;
-  for (@probes) { decide($_, 'answered', 'a frame for that MAC address arrived') if $_->{kind} eq 'forge' && $dst eq $_->{mac} }
+  $link{near}{$src} = 1 if keys %{ $link{near} } < 16 && !(ord($src) & 1);
+  answered_by_hand($f, $type);
   if ($type == 0x806 && length $f >= 42) {
     my ($sha, $spa) = unpack 'x22 a6 a4', $f;
     claimed($spa, $sha);
-  } elsif ($type == 0x800 && length $f >= 34) {
-    stray(substr $f, 30, 4);
   } elsif ($type == 0x86dd && length $f >= 54) {
-    stray(substr $f, 38, 16);
     my ($next, $source, $kind) = unpack 'x20 C x a16 x16 C', $f;
     return if $next != 58 || length $f < 62;
     if ($kind == 136 && length $f >= 78) {
@@ -181,7 +182,7 @@ sub seen {
 sub claimed {
   my ($addr, $of) = @_;
   my $t = text($addr);
-  $claim{"$t " . hard($of)} = 1 if grep { $_ eq $t } @{ $many{watch} };
+  $jump{$of} = 1 if grep { $_ eq $t } @{ $many{jump} };
   $known{$of} = 1 if grep { $_ eq $t } @{ $many{neighbour} };
   # The router's link-local address follows from its MAC address.
   if (grep { $_ eq $t } @{ $many{gateway} }) {
@@ -191,14 +192,11 @@ sub claimed {
   }
 }
 
-# stray is a packet for an address that a probe has claimed.
-sub stray { my $a = shift; for (@probes) { decide($_, 'answered', 'traffic for that address arrived') if $_->{kind} eq 'claim' && $_->{to} eq $a } }
-
 # --- Probes -------------------------------------------------------------------
 
 sub decide {
   my ($p, $answer, $why) = @_;
-  return if $p->{answer} && $p->{answer} ne 'silent';
+  return if $p->{answer} && ($p->{answer} !~ /^(silent|no-route)$/ || $answer eq 'silent');
   @$p{'answer', 'why'} = ($answer, $why);
 }
 
@@ -207,19 +205,29 @@ sub where { my ($p, $port) = @_; length $p->{to} == 4 ? pack_sockaddr_in($port, 
 # hopeless is an error that says by itself that nothing gets there.
 sub hopeless { $!{ENETUNREACH} || $!{EHOSTUNREACH} || $!{EADDRNOTAVAIL} || $!{EAFNOSUPPORT} || $!{ENETDOWN} || $!{ETIMEDOUT} || $!{ENONET} || $!{ECONNRESET} || $!{EHOSTDOWN} }
 
-sub trouble { my ($p, $what) = @_; my $e = "$!"; decide($p, hopeless() ? 'silent' : 'failed', "$what: $e") }
+# nowhere is an error of the guest's own kernel before anything was sent: it says
+# nothing about the network.
+sub nowhere { $!{ENETUNREACH} || $!{EHOSTUNREACH} || $!{EADDRNOTAVAIL} || $!{EAFNOSUPPORT} || $!{ENETDOWN} }
+
+# trouble is an error of a call; at once: of one that reports no earlier packet's.
+sub trouble {
+  my ($p, $what, $at_once) = @_;
+  my $e = "$!";
+  my $none = $at_once && nowhere() && $p->{kind} =~ /^(tcp|udp|echo)$/;
+  decide($p, $none ? 'no-route' : hopeless() ? 'silent' : 'failed', "$what: $e");
+}
 
 # connect_to begins a TCP connection.
 sub connect_to {
-  my ($p, $addr) = @_;
-  my $c = { p => $p };
+  my ($p, $addr, $of) = @_;
+  my $c = { p => $p, of => $of };
   my $at = { %$p, to => $addr };
-  socket $c->{s}, length $addr == 4 ? AF_INET : AF_INET6, SOCK_STREAM, 6 or return trouble($p, 'socket');
+  socket $c->{s}, length $addr == 4 ? AF_INET : AF_INET6, SOCK_STREAM, 6 or return trouble($p, 'socket', 1);
   nonblocking($c->{s});
   setsockopt $c->{s}, SOL_SOCKET, SO_LINGER, pack 'i2', 1, 0; # it leaves nothing behind
   if (connect $c->{s}, where($at, $p->{port})) { $c->{at_once} = 1 }
   elsif ($!{ECONNREFUSED}) { return decide($p, 'answered', 'refused') }
-  elsif (!$!{EINPROGRESS}) { return trouble($p, 'connect') }
+  elsif (!$!{EINPROGRESS}) { return trouble($p, 'connect', 1) }
   $by_fd{ fileno $c->{s} } = $c;
 }
 
@@ -227,7 +235,8 @@ sub connected {
   my $c = shift;
   delete $by_fd{ fileno $c->{s} };
   $! = unpack 'i', getsockopt($c->{s}, SOL_SOCKET, SO_ERROR) // pack 'i', 0;
-  if ($! == 0) { decide($c->{p}, 'accepted', 'a connection was accepted') }
+  if (exempt($c->{p}, $c->{of})) { } # it was not known yet
+  elsif ($! == 0) { decide($c->{p}, 'accepted', 'a connection was accepted') }
   elsif ($!{ECONNREFUSED}) { decide($c->{p}, 'answered', 'refused') }
   else { trouble($c->{p}, 'connect') }
   close $c->{s};
@@ -245,9 +254,9 @@ sub datagram {
 sub send_datagram {
   my $p = shift;
   unless ($p->{s}) {
-    socket $p->{s}, length $p->{to} == 4 ? AF_INET : AF_INET6, SOCK_DGRAM, 17 or return trouble($p, 'socket');
+    socket $p->{s}, length $p->{to} == 4 ? AF_INET : AF_INET6, SOCK_DGRAM, 17 or return trouble($p, 'socket', 1);
     nonblocking($p->{s});
-    connect $p->{s}, where($p, $p->{port}) or do { delete $p->{s}; return trouble($p, 'send') };
+    connect $p->{s}, where($p, $p->{port}) or do { my $e = $!; delete $p->{s}; $! = $e; return trouble($p, 'connect', 1) };
     my $name = getsockname $p->{s};
     $by_port{ (length $p->{to} == 4 ? unpack_sockaddr_in($name) : unpack_sockaddr_in6($name))[0] } = $p;
     $by_fd{ fileno $p->{s} } = { p => $p, s => $p->{s}, udp => 1 };
@@ -265,14 +274,14 @@ sub ping {
   my $p = shift;
   my $six = length $p->{to} == 16;
   my $s = $p->{size} ? ($six ? $whole6 : $whole4) : $six ? $ping6 : $ping4;
-  return decide($p, 'silent', 'this guest has no IPv6') unless $s;
+  return decide($p, 'no-route', 'this guest has no IPv6') unless $s;
   my $body = pack('n n', $$ & 0xffff, $p->{seq}) . token($p);
   my $room = $p->{size} - ($six ? 40 : 20) - 4;
   $body .= '.' x ($room - length $body) if $room > length $body;
   my $m = pack('C C n', $six ? 128 : 8, 0, 0) . $body;
   substr $m, 2, 2, pack 'n', sum($m) unless $six; # the kernel does it for IPv6
   $p->{expect} = length $m;
-  defined send $s, $m, 0, where($p, 0) or $!{EMSGSIZE} ? decide($p, 'silent', 'larger than the interface carries') : trouble($p, 'send');
+  defined send $s, $m, 0, where($p, 0) or $!{EMSGSIZE} ? decide($p, 'silent', 'larger than the interface carries') : trouble($p, 'send', 1);
 }
 
 # echoed reads what came to a socket of ICMP: an answer to a ping, or an error
@@ -294,9 +303,9 @@ sub echoed {
         : (unpack('x9 C', $inner), substr($inner, 16, 4), substr $inner, (ord($inner) & 15) * 4);
       next if length $rest < 8 || $dst ne $source;
       my ($a, $b) = unpack 'n n', $rest;
-      my $p = $proto == 17 ? $by_port{$a} : undef;
+      my $p = $proto == 17 ? $by_port{$a} // $by_hand{$a} : $proto == 6 ? $by_hand{$a} : undef;
       ($p) = grep { $_->{kind} eq 'echo' && $_->{seq} == unpack 'x6 n', $rest } @probes if $proto == ($six ? 58 : 1);
-      decide($p, 'answered', "ICMP error $type of the target") if $p && $p->{to} eq $dst && !$p->{size} && ($proto != 17 || $p->{port} == $b);
+      decide($p, 'answered', "ICMP error $type of the target") if $p && $p->{to} eq $dst && !$p->{size} && ($proto !~ /^(6|17)$/ || $p->{port} == $b);
     }
   }
 }
@@ -304,34 +313,104 @@ sub echoed {
 # look_around asks who is on the link: routers, and guests that are known.
 sub look_around {
   my $p = shift;
-  return decide($p, 'silent', 'this guest has no link-local address') if $ll eq '' || !$ping6;
+  my $mute = $ll eq '' || !$ping6;
+  decide($p, 'silent', 'this guest has no link-local address') if $mute && $p->{kind} eq 'link';
   return if $link{asked}++ > 3;
   my $m = pack('C C n n n', 128, 0, 0, $$ & 0xffff, $p->{seq}) . token($p);
-  for my $group ('ff02::1', 'ff02::2') {
+  for my $group ($mute ? () : ('ff02::1', 'ff02::2')) {
     defined send $ping6, $m, 0, pack_sockaddr_in6(0, inet_pton(AF_INET6, $group), $ifn) or trouble($p, 'send');
   }
-  for my $a (map { bytes($_) } @{ $many{neighbour} }, @{ $many{gateway} }) {
+  for my $a (map { bytes($_) } @{ $many{neighbour} }, @{ $many{gateway} }, @{ $many{jump} }) {
     if (length $a == 4) {
       send $out, arp(1, $mac, length bytes($one{own}) == 4 ? bytes($one{own}) : "\0" x 4, $a, ''), 0;
-    } else {
+    } elsif (!$mute) {
       send $out, six($mac, $ll, 135, pack('N', 0) . $a . "\1\1$mac"), 0;
     }
   }
 }
+
+# exempt is the SSH server of a jump host.
+sub exempt { my ($p, $of) = @_; $p->{kind} eq 'link' && $jump{ $of // '' } && $p->{port} == $one{ssh} }
 
 # knock tries the neighbours that are no known guests.
 sub knock {
   my $p = shift;
   for my $a (keys %{ $link{found} }) {
     my $of = $link{found}{$a};
-    next if $p->{knocked}{$a} || $a eq $ll || $known{$of} && !$link{router}{$of};
+    next if $p->{knocked}{$a} || $a eq $ll || $known{$of} && !$link{router}{$of} || exempt($p, $of);
     $p->{knocked}{$a} = 1;
-    connect_to($p, $a);
+    connect_to($p, $a, $of);
   }
 }
 
+# --- Without a route ----------------------------------------------------------
+
+# packet is a probe as the kernel would send it.
+sub packet {
+  my $p = shift;
+  my $six = length $p->{to} == 16;
+  my $own = bytes($one{own});
+  my $src = length $own == length $p->{to} ? $own : $six ? $ll : '';
+  return '' if $src eq '';
+  my $from = 20000 + $p->{seq};
+  $by_hand{$from} = $p;
+  my ($proto, $m, $at);
+  if ($p->{kind} eq 'echo') { ($proto, $m, $at) = ($six ? 58 : 1, pack('C C n n n', $six ? 128 : 8, 0, 0, $$ & 0xffff, $p->{seq}) . token($p), 2) }
+  elsif ($p->{kind} eq 'udp') { my $d = datagram($p); ($proto, $m, $at) = (17, pack('n n n n', $from, $p->{port}, 8 + length $d, 0) . $d, 6) }
+  else { ($proto, $m, $at) = (6, pack('n n N N C C n n n', $from, $p->{port}, $p->{id} & 0xffffffff, 0, 0x50, 2, 64240, 0, 0) . token($p), 16) }
+  my $pseudo = $proto == 1 ? '' : $src . $p->{to} . ($six ? pack('N N', length $m, $proto) : pack('x C n', $proto, length $m));
+  substr $m, $at, 2, pack 'n', sum($pseudo . $m) || 0xffff;
+  return pack('N n C C', 0x60000000, length $m, $proto, 64) . $src . $p->{to} . $m if $six;
+  my $head = pack('C C n n n C C n', 0x45, 0, 20 + length $m, 0, 0, 64, $proto, 0) . $src . $p->{to};
+  substr $head, 10, 2, pack 'n', sum($head);
+  $head . $m;
+}
+
+# by_hand puts on the link what the kernel has no route for: for everybody who was
+# seen there, one of whom may lead on, and for all. The guest's configuration is
+# not touched, so nothing has to be undone, whatever becomes of this program. Jump
+# hosts get it also where there is a route: they must not lead on either.
+sub by_hand {
+  my $p = shift;
+  return unless $wire && $p->{kind} =~ /^(tcp|udp|echo)$/ && !$p->{size};
+  my $none = ($p->{answer} // '') eq 'no-route';
+  my @to = $none ? ("\xff" x 6, keys %{ { map { $_ => 1 } keys %jump, keys %{ $link{router} }, values %{ $link{found} }, keys %{ $link{near} } } }) : keys %jump;
+  return unless @to;
+  $p->{expect} //= 28;
+  my $m = packet($p);
+  return $p->{bare} = 1 if $m eq '';
+  for my $to (@to) {
+    my $f = pad($to . $mac . pack('n', length $p->{to} == 16 ? 0x86dd : 0x800) . $m);
+    defined send $out, $f, 0 or trouble($p, 'send');
+  }
+}
+
+# answered_by_hand reads answers of TCP and UDP to such packets: no socket does.
+sub answered_by_hand {
+  my ($f, $type) = @_;
+  my ($proto, $src, $l4);
+  if ($type == 0x800 && length $f >= 34) {
+    ($proto, $src, $l4) = (ord substr($f, 23, 1), substr($f, 26, 4), substr $f, 14 + (ord(substr $f, 14, 1) & 15) * 4);
+  } elsif ($type == 0x86dd && length $f >= 54) {
+    ($proto, $src, $l4) = (ord substr($f, 20, 1), substr($f, 22, 16), substr $f, 54);
+  }
+  return unless defined $l4 && length $l4 >= 8 && ($proto == 6 || $proto == 17);
+  my ($from, $to) = unpack 'n n', $l4;
+  my $p = $by_hand{$to};
+  return unless $p && $p->{to} eq $src && $p->{port} == $from && ($p->{kind} eq 'tcp') == ($proto == 6);
+  return decide($p, 'answered', 'an answer') if $proto == 17;
+  # Of its own connection, and of no other: the number is a secret.
+  return if length $l4 < 14 || unpack('x8 N', $l4) != (($p->{id} + 1 & 0xffffffff)) && unpack('x8 N', $l4) != (($p->{id} + 1 + length token($p)) & 0xffffffff);
+  my $flags = ord substr $l4, 13, 1;
+  decide($p, $flags & 4 ? 'answered' : 'accepted', $flags & 4 ? 'refused' : 'a connection was accepted');
+}
+
+# try_ makes one attempt.
 sub try_ {
   my ($p, $turn) = @_;
+  # Its answers are nobody's but the link's.
+  look_around({ id => $control, seq => 0xfffe, kind => '' }) if $one{listen} && $p->{seq} == 0 && $turn % 2 == 0;
+  by_hand($p) if ($turn == 1 || $turn == 3) && (!$p->{answer} || $p->{answer} =~ /^(silent|no-route)$/);
   return if $p->{answer} && $p->{kind} !~ /^(claim|forge)$/;
   my $k = $p->{kind};
   if ($k eq 'tcp') { connect_to($p, $p->{to}) if $turn == 0 }
@@ -410,17 +489,19 @@ sub measure {
 sub report {
   die "the packet socket hears nothing" if $one{listen} && !$link{sent}{$control};
   delete $heard{$control};
-  my $after = neighbours();
-  for (values %$after) { claimed($_->[2], $_->[3]) if $_->[1] == $ifn && length $_->[3] == 6 && $_->[4] & 0x1e }
   for my $p (@probes) {
     # What should have been sent and was not seen to leave proves nothing.
     decide($p, 'failed', 'its frames were not seen to leave') if !$p->{answer} && $p->{kind} =~ /^(claim|forge)$/ && !$link{sent}{ $p->{id} };
+    if ($one{listen} && ($p->{answer} // '') eq 'no-route') {
+      if ($p->{bare}) { $p->{why} .= ', and it has no address to try it with' }
+      elsif (!$link{sent}{ $p->{id} }) { @$p{'answer', 'why'} = ('failed', 'no route, and its frames were not seen to leave') }
+      else { $p->{why} .= ', and nobody on the link led there' }
+    }
     my $why = $p->{why} // 'no answer';
     $why =~ s/[^ -~]/?/g;
     say_('result', $p->{id}, $p->{answer} // 'silent', $why);
   }
   say_('heard', $_) for sort { $a <=> $b } keys %heard;
-  say_('claim', $_) for sort keys %claim;
 }
 
 # announce says where the guest really is, for those who may have believed
@@ -436,7 +517,7 @@ sub main {
     if ($key eq 'probe') {
       my ($id, $kind, $to, $port, $size, $of) = @f;
       push @probes, { id => $id, kind => $kind, to => $to eq '-' ? '' : bytes($to), port => $port, size => $size, mac => $of eq '-' ? '' : soft($of), seq => scalar @probes };
-    } elsif ($key =~ /^(gateway|neighbour|watch)$/) { push @{ $many{$key} }, $f[0] }
+    } elsif ($key =~ /^(gateway|neighbour|jump)$/) { push @{ $many{$key} }, $f[0] }
     else { $one{$key} = $f[0] }
   }
   alarm 60 + $one{wait} / 1000; # whatever becomes of the other end

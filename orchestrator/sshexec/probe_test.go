@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +69,7 @@ func TestProbeOpenSSH(t *testing.T) {
 		orchestrator.Probe{ID: 13, Kind: orchestrator.ProbeEcho, Address: lo, Size: 65535},
 		orchestrator.Probe{ID: 15, Kind: orchestrator.ProbeLink, Port: 22},
 	)
-	want := map[uint32]orchestrator.ProbeAnswer{
+	want := map[uint64]orchestrator.ProbeAnswer{
 		7: orchestrator.ProbeAccepted, 8: orchestrator.ProbeAnswered, 9: orchestrator.ProbeAnswered, 10: orchestrator.ProbeAnswered,
 		11: orchestrator.ProbeAnswered, 12: orchestrator.ProbeAnswered, 13: orchestrator.ProbeAnswered, 15: orchestrator.ProbeSilent,
 	}
@@ -170,23 +169,23 @@ func TestProbeOver(t *testing.T) {
 	)
 	order.Listen = true
 	order.Gateways, order.Neighbours = []netip.Addr{netip.MustParseAddr("10.1.0.1"), {}}, []netip.Addr{netip.MustParseAddr("10.1.0.6")}
-	order.Watch = []netip.Addr{netip.MustParseAddr("10.1.0.7")}
+	order.Jumps, order.JumpPort = []netip.Addr{netip.MustParseAddr("10.1.0.7")}, 2222
+	order.Probes[0].ID = 1<<63 - 1
 	report, told, err := played(t, order, "motd of a start-up file\n"+probeHello+"facts bc:24:11:00:00:01 fe80::1\nready\n"+
-		"result 1 answered refused by it\nresult 2 silent\nheard 17\nclaim 10.1.0.7 bc:24:11:00:00:02\nend\n")
+		"result 9223372036854775807 answered refused by it\nresult 2 no-route\nheard 17\nend\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"own 127.0.0.1", "nonce abcdef012345", "wait 300", "listen 1", "gateway 10.1.0.1", "neighbour 10.1.0.6", "watch 10.1.0.7",
-		"probe 1 tcp 10.1.0.5 22 0 -", "probe 2 forge fd00::5 0 0 02:00:00:00:00:09", "go",
+		"own 127.0.0.1", "nonce abcdef012345", "wait 300", "listen 1", "gateway 10.1.0.1", "neighbour 10.1.0.6", "jump 10.1.0.7", "ssh 2222",
+		"probe 9223372036854775807 tcp 10.1.0.5 22 0 -", "probe 2 forge fd00::5 0 0 02:00:00:00:00:09", "go",
 	} {
 		if !strings.Contains(told, "\n"+line+"\n") {
 			t.Errorf("%q was not told", line)
 		}
 	}
 	if report.MAC.String() != "bc:24:11:00:00:01" || report.LinkLocal != netip.MustParseAddr("fe80::1") || !report.Heard[17] ||
-		report.Results[1] != (orchestrator.ProbeResult{Answer: orchestrator.ProbeAnswered, Detail: "refused by it"}) || report.Results[2].Answer != orchestrator.ProbeSilent ||
-		!slices.Equal(report.Claims, []orchestrator.Claim{{Address: netip.MustParseAddr("10.1.0.7"), MAC: "bc:24:11:00:00:02"}}) {
+		report.Results[1<<63-1] != (orchestrator.ProbeResult{Answer: orchestrator.ProbeAnswered, Detail: "refused by it"}) || report.Results[2].Answer != orchestrator.ProbeNoRoute {
 		t.Errorf("got %+v", report)
 	}
 }
@@ -203,7 +202,7 @@ func TestProbeReportsAreChecked(t *testing.T) {
 		{"unknown answer", probeHello + "ready\nresult 1 splendid\nend\n", "not readable"},
 		{"unknown word", probeHello + "ready\nresult 1 silent\nsung 1\nend\n", "not readable"},
 		{"no MAC address", probeHello + "facts x -\n", "not readable"},
-		{"no address", probeHello + "ready\nclaim x bc:24:11:00:00:01\n", "not readable"},
+		{"no address", probeHello + "facts bc:24:11:00:00:01 x\n", "not readable"},
 		{"no number", probeHello + "ready\nheard me\n", "not readable"},
 	} {
 		if report, _, err := played(t, order, tt.answer); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -222,6 +221,7 @@ func TestProbeOrdersAreChecked(t *testing.T) {
 		"no wait":        func(o *orchestrator.ProbeOrder) { o.Wait = 0 },
 		"too many":       func(o *orchestrator.ProbeOrder) { o.Probes = many },
 		"twice":          func(o *orchestrator.ProbeOrder) { o.Probes = append(o.Probes, o.Probes...) },
+		"a guest's own":  func(o *orchestrator.ProbeOrder) { o.Probes[0].ID = 1 << 63 },
 		"no port":        func(o *orchestrator.ProbeOrder) { o.Probes[0].Port = 0 },
 		"unknown kind":   func(o *orchestrator.ProbeOrder) { o.Probes[0].Kind = "tcp 1\nprobe" },
 		"no MAC address": func(o *orchestrator.ProbeOrder) { o.Probes[0].Kind = orchestrator.ProbeForge },

@@ -24,7 +24,10 @@ var helperRest string
 //go:embed workspace.pl
 var helperVolume string
 
-var helperText = helperLoop + helperRest + helperVolume
+//go:embed workspace_btrfs.pl
+var helperBtrfs string
+
+var helperText = helperLoop + helperRest + helperVolume + helperBtrfs
 
 // HelperCommand is the one command line that ever reaches a sandbox's shell. It
 // holds no data but the length of the helper's text, which follows on stdin.

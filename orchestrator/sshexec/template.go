@@ -32,9 +32,10 @@ type TemplateStep = string
 
 // The steps.
 const (
-	TemplateProvision TemplateStep = "provision" // installs what is missing and sets the guest up
-	TemplateCheck     TemplateStep = "check"     // says what is there
-	TemplateClean     TemplateStep = "clean"     // removes its identity; shut it down right after
+	TemplateProvision      TemplateStep = "provision"       // installs what is missing and sets the guest up
+	TemplateProvisionBtrfs TemplateStep = "provision-btrfs" // the same, with a btrfs as the workspace volume
+	TemplateCheck          TemplateStep = "check"           // says what is there
+	TemplateClean          TemplateStep = "clean"           // removes its identity; shut it down right after
 )
 
 // templateText is what the guest's shell reads.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# provision [BYTES] | check [BYTES] | clean
+# provision [BYTES] | provision-btrfs [BYTES] | check [BYTES] | clean
 #
 # Makes a stock cloud image with systemd and cloud-init into what sandboxes are
 # cloned from. savepoint sends it over SSH, as root; nothing of it stays. BYTES is
@@ -7,6 +7,7 @@
 #
 #   provision  waits for the end of the first boot, installs what is missing from
 #              the image's own package sources, and sets the guest up
+#   provision-btrfs  makes the volume a btrfs, whose snapshots the guest takes
 #   check      says of each thing that sandboxes need whether it is there, one a
 #              line: "ok NAME" or "missing NAME: WHY"
 #   clean      removes everything that tells this machine from its copies. The
@@ -22,6 +23,7 @@ export PATH LC_ALL DEBIAN_FRONTEND
 umask 022
 R=${SAVEPOINT_ROOT:-}
 label=sp-workspace
+kind=ext4
 
 fail() {
 	echo "$*" >&2
@@ -59,6 +61,7 @@ packages() {
 	want bash bash
 	want useradd passwd
 	want mkfs.ext4 e2fsprogs
+	[ "$kind" != btrfs ] || want mkfs.btrfs btrfs-progs
 	want fsfreeze util-linux
 	want setpriv util-linux
 	want find findutils
@@ -135,8 +138,12 @@ workspace() {
 	case $disks in
 	'' | *[!a-z0-9/]*) fail "which disk the workspace volume is cannot be told: of $1 bytes and empty are: ${disks:-none}" ;;
 	esac
+	case $kind in
+	# Data and metadata share their space: room that is kept back serves for both.
+	btrfs) modprobe btrfs && mkfs.btrfs -q --mixed --metadata single -L "$label" "$disks" > /dev/null || fail "mkfs.btrfs $disks failed, or the image's kernel has no btrfs" ;;
 	# At once and not bit by bit later, which every clone would do for itself.
-	mkfs.ext4 -q -F -L "$label" -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$disks" || fail "mkfs.ext4 $disks failed"
+	*) mkfs.ext4 -q -F -L "$label" -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$disks" || fail "mkfs.ext4 $disks failed" ;;
+	esac
 	udevadm settle --timeout=30 > /dev/null 2>&1 || :
 }
 
@@ -230,8 +237,12 @@ clean() {
 
 case ${1:-} in
 provision) provision "${2:-}" ;;
+provision-btrfs)
+	kind=btrfs
+	provision "${2:-}"
+	;;
 check) check "${2:-}" ;;
 clean) clean ;;
 blank) blank "$2" ;;
-*) fail "usage: provision [BYTES] | check [BYTES] | clean" ;;
+*) fail "usage: provision [BYTES] | provision-btrfs [BYTES] | check [BYTES] | clean" ;;
 esac

@@ -3,19 +3,30 @@
 # Sent after examine.pl. The volume is mounted by workspace.sh at $volume, and its
 # parts are bound over what the agent may write. Nothing here keeps it open.
 
-# places returns where the volume is mounted besides $volume, or dies.
+my ($fs, $device) = ('', ''); # the volume's kind of file system and its number, as places found them
+
+# ground is the directory that holds the volume's parts and its marker.
+sub ground { $fs eq 'btrfs' ? "$volume/live" : $volume }
+
+# places returns where the volume is mounted besides $volume, or dies: also when a
+# part is not mounted, unless those are wanted that there are.
 sub places {
-  my ($dev, %at);
+  my $some = shift;
+  my ($dev, %at, %of);
   for (split /\n/, slurp('/proc/self/mountinfo') // '') {
-    my (undef, undef, $number, undef, $point) = split / /;
-    $dev = $number if $point eq $volume;
-    $at{$point} = $number; # the last one hides those below
+    my (undef, undef, $number, $part, $point) = split / /;
+    ($dev, $fs) = ($number, / - (\S+)/) if $point eq $volume;
+    ($at{$point}, $of{$point}) = ($number, $part); # the last one hides those below
   }
   defined $dev or die "unmounted\0the workspace volume is not mounted; restart the sandbox, or roll it back";
   delete $at{$volume};
+  $device = $dev;
   my @places = grep { $at{$_} eq $dev } keys %at;
+  return @places if $some;
   for my $need ((account('agent'))[2] // '/home/agent', '/workspace', '/tmp', '/var/tmp', '/dev/shm') {
-    defined $at{$need} && $at{$need} eq $dev or die "unmounted\0the workspace volume is not mounted at $need; restart the sandbox, or roll it back";
+    # What a rollback swapped away is not the workspace any more.
+    defined $at{$need} && $at{$need} eq $dev && ($fs ne 'btrfs' || $of{$need} =~ m{^/live/})
+      or die "unmounted\0the workspace volume is not mounted at $need; restart the sandbox, or roll it back";
   }
   @places;
 }
@@ -39,6 +50,7 @@ sub confine {
     call('mount', $empty, $over, $none, 0x1000, 0) == 0 or die "unavailable\0hide $dir: $!"; # bind
   }
   attribute('/', 0x8000, 1, 0);
+  unsplit() if $fs eq 'btrfs';
   attribute($_, 0, 0, 1) for @rw, grep { -d } '/proc', '/dev/pts';
 }
 
@@ -52,38 +64,51 @@ sub attribute {
 
 # stamp writes the marker in place, in one sector: neither a power cut nor a full
 # volume, of blocks or of inodes, can leave anything but the old one or the new.
+# btrfs writes nothing in place: there the ballast makes room for it.
 sub stamp {
   my $text = shift;
   places();
   require Fcntl;
-  sysopen my $f, "$volume/generation", Fcntl::O_WRONLY() | Fcntl::O_CREAT(), 0600 or die "open marker: $!";
-  (syswrite($f, pack 'a512', $text) // 0) == 512 or die "write marker: $!";
-  call('fsync', fileno $f) == 0 or die "sync marker: $!";
-  open my $d, '<', $volume or die "open $volume: $!";
-  call('fsync', fileno $d) == 0 or die "sync $volume: $!";
+  my ($dir, $what) = (ground(), 'open');
+  my $write = sub {
+    $what = 'open';
+    sysopen my $f, "$dir/generation", Fcntl::O_WRONLY() | Fcntl::O_CREAT(), 0600 or return 0;
+    $what = 'write';
+    (syswrite($f, pack 'a512', $text) // 0) == 512 && call('fsync', fileno $f) == 0 or return 0;
+    open my $d, '<', $dir or return 0;
+    call('fsync', fileno $d) == 0;
+  };
+  if ($fs eq 'btrfs') {
+    roomy('write marker', $write);
+    ballasted();
+  } else {
+    $write->() or die "$what marker: $!";
+  }
 }
 
 sub stamped {
   places();
-  my $text = slurp("$volume/generation") // return '';
+  my $text = slurp(ground() . '/generation') // return '';
   $text =~ s/\0+\z//;
   $text;
 }
 
-# tend does one order. Where control groups are missing nothing holds the agent's
+# tend does one order, and returns what is to be answered. Where control groups are missing nothing holds the agent's
 # processes together, and the watchdog would be taken for one of a command's.
 sub tend {
-  my ($verb, $millis, $script) = @_;
+  my ($verb, $millis, $script, @more) = @_;
   die "control groups (cgroup v2) are missing in the guest" if $mode eq 'tree';
   die "a command is running" if $run || $walk;
-  return freeze($millis / 1000) if $verb eq 'freeze';
-  return thaw() if $verb eq 'thaw';
+  return snapshots(@more, $script) if $verb eq 'snapshots';
+  if ($verb eq 'freeze') { freeze($millis / 1000); return }
+  if ($verb eq 'thaw') { thaw(); return }
   die "denied\0unknown order $verb" unless $verb eq 'mount' || $verb eq 'unmount';
   if ($verb eq 'unmount') { # what a freeze holds does not end
     thaw();
     end_agent();
   }
   shell($script, $verb, $verb eq 'mount' ? int($millis / 1000) : ());
+  return;
 }
 
 # shell runs workspace.sh; its words are the error.

@@ -1,16 +1,19 @@
 #!/bin/sh
-# savepoint-workspace mount [SECONDS] | unmount | status
+# savepoint-workspace mount [SECONDS] | unmount | status | holders
 #
-# The workspace volume of a sandbox: an ext4 file system with the label
-# sp-workspace that holds everything the user agent may write. It is mounted at
-# /srv/savepoint, out of agent's reach, and its parts lie over the directories
-# that agent knows. Every command may be repeated.
+# The workspace volume of a sandbox: a file system with the label sp-workspace
+# that holds everything the user agent may write. It is mounted at /srv/savepoint,
+# out of agent's reach, and its parts lie over the directories that agent knows.
+# An ext4 is there for them alone; of a btrfs they have the subvolume "live", and
+# the helper makes snapshots of it: see workspace_btrfs.pl. Every command may be
+# repeated.
 #
 #   mount    finds and mounts it; waits SECONDS for its disk. Without SECONDS it
 #            waits only on a machine that had the disk before
 #   unmount  unmounts it everywhere. Before that the helper thaws it, and ends
 #            every process of agent: see workspace.pl
 #   status   says whether it is mounted
+#   holders  fails, and says what holds it
 #
 # Exit status: 0 done, 1 failed, 2 usage, 3 there is no such volume, 4 something
 # that is not agent's holds it, and it stays mounted.
@@ -47,7 +50,8 @@ account() {
 }
 
 # look reads a list of mounts: dev becomes the MAJOR:MINOR of what is mounted at
-# the volume's place, disk its device.
+# the volume's place, disk its device, type its file system's, and base where the
+# parts are on it.
 look() {
 	IFS=$line
 	dev= table=$(cat "$1" 2>/dev/null)
@@ -58,6 +62,7 @@ look() {
 		dev=$3
 		set -- ${entry##* - }
 		disk=$2
+		kind $1
 	done
 	unset IFS
 	points
@@ -76,6 +81,11 @@ points() {
 	unset IFS
 }
 
+kind() {
+	type=$1 base=$at
+	[ "$type" != btrfs ] || base=$at/live
+}
+
 find_disk() {
 	tries=$(($1 * 10))
 	until disk=$(findfs "LABEL=$label" 2>/dev/null); do
@@ -88,19 +98,19 @@ find_disk() {
 # part NAME MODE OWNER PLACE makes a part on first use, whole or not at all, and
 # notes it to be bound. What is at PLACE then is taken over if it is agent's.
 part() {
-	if [ ! -d "$at/$1" ]; then
-		rm -rf "$at/$1.new"
-		mkdir -m 700 "$at/$1.new" || fail 1 "make $at/$1"
+	if [ ! -d "$base/$1" ]; then
+		rm -rf "$base/$1.new"
+		mkdir -m 700 "$base/$1.new" || fail 1 "make $base/$1"
 		if [ "$3" != 0:0 ] && [ -d "$4" ]; then
-			cp -a "$4/." "$at/$1.new" || fail 1 "copy $4"
+			cp -a "$4/." "$base/$1.new" || fail 1 "copy $4"
 		fi
-		chown "$3" "$at/$1.new" && chmod "$2" "$at/$1.new" && mv "$at/$1.new" "$at/$1" || fail 1 "make $at/$1"
+		chown "$3" "$base/$1.new" && chmod "$2" "$base/$1.new" && mv "$base/$1.new" "$base/$1" || fail 1 "make $base/$1"
 	fi
 	case " $places" in
 	*" $4 "*) return 0 ;;
 	esac
 	[ -d "$4" ] || mkdir -p "$4" || fail 1 "make $4"
-	binds="$binds$at/$1 $4 none bind 0 0$line"
+	binds="$binds$base/$1 $4 none bind 0 0$line"
 }
 
 # seal takes from agent what it could write elsewhere, or use to become somebody
@@ -117,6 +127,13 @@ seal() {
 	grep -q '^agent:.*:1:$' /etc/shadow || usermod --expiredate 1 agent || fail 1 "close the account agent for logins"
 }
 
+# top lays out a new btrfs. Only root sees it.
+top() {
+	chmod 700 "$at"
+	[ -d "$base" ] || btrfs subvolume create "$base" > /dev/null || fail 1 "make $base"
+	mkdir -p "$at/snap" && mkdir "$at/note" && sync -f "$at" || fail 1 "lay out $at"
+}
+
 mount_all() {
 	account || fail 1 "there is no account agent"
 	if ! look /proc/self/mountinfo; then
@@ -126,10 +143,14 @@ mount_all() {
 		[ -d "$at" ] || mkdir -p "$at" || fail 1 "make $at"
 		# Nothing may be left of what was read before a rollback.
 		blockdev --flushbufs "$disk"
-		mount -w -t ext4 -o noatime,nosuid,nodev "$disk" "$at" || fail 1 "mount $disk"
+		kind "$(blkid -p -o value -s TYPE "$disk")"
+		top=
+		[ "$type" != btrfs ] || top=,subvolid=5
+		mount -w -t "${type:-ext4}" -o "noatime,nosuid,nodev$top" "$disk" "$at" || fail 1 "mount $disk"
 		look /proc/self/mountinfo || fail 1 "$disk is not mounted"
 	fi
 	[ -w "$at" ] || fail 1 "$at cannot be written"
+	[ "$type" != btrfs ] || [ -d "$at/note" ] || top
 	binds=
 	part home 700 "$uid:$gid" "$home"
 	part workspace 755 "$uid:$gid" /workspace
@@ -138,7 +159,7 @@ mount_all() {
 	part shm 1777 0:0 /dev/shm
 	if [ ! -e "$run/mounted" ]; then # the first time since boot
 		mkdir -p "$run" "${known%/*}"
-		find "$at/shm" -mindepth 1 -delete # shared memory does not outlive it
+		find "$base/shm" -mindepth 1 -delete # shared memory does not outlive it
 		seal
 		: > "$known"
 	fi
@@ -176,9 +197,17 @@ loosen() {
 	table=$(cat /proc/self/mountinfo)
 	points
 	[ -z "$places" ] || umount $places 2>/dev/null || return 1
-	[ -e "/sys/fs/ext4/${disk##*/}" ] || return 0
+	used || return 0
 	elsewhere
-	[ ! -e "/sys/fs/ext4/${disk##*/}" ]
+	! used
+}
+
+# used reports whether the kernel has it mounted, wherever that is.
+used() {
+	set +f
+	set -- /sys/fs/ext4/"${disk##*/}" /sys/fs/btrfs/*/devices/"${disk##*/}"
+	set -f
+	[ -e "$1" ] || [ -e "$2" ]
 }
 
 # holders names the processes that have something of the volume open, mapped, or
@@ -230,5 +259,9 @@ status)
 	look /proc/self/mountinfo || { echo unmounted; exit 3; }
 	echo mounted
 	;;
-*) fail 2 "usage: savepoint-workspace mount [SECONDS] | unmount | status" ;;
+holders)
+	account && look /proc/self/mountinfo
+	fail 4 "it is held by$(holders)"
+	;;
+*) fail 2 "usage: savepoint-workspace mount [SECONDS] | unmount | status | holders" ;;
 esac

@@ -12,13 +12,15 @@ import (
 
 // helperCase runs one case of testdata/workspace_cases.pl on the helper's own
 // text, and wants nothing said.
-func helperCase(t *testing.T, name string) {
+func helperCase(t *testing.T, name string) { t.Helper(); caseOf(t, "workspace_cases.pl", name) }
+
+func caseOf(t *testing.T, cases, name string) {
 	t.Helper()
 	if _, err := exec.LookPath("perl"); err != nil {
 		t.Skipf("%v: install perl", err)
 	}
 	var text bytes.Buffer
-	for _, file := range []string{"testdata/workspace_harness.pl", "helper.pl", "workspace.pl", "testdata/workspace_cases.pl"} {
+	for _, file := range []string{"testdata/workspace_harness.pl", "helper.pl", "workspace.pl", "workspace_btrfs.pl", "testdata/" + cases} {
 		part, err := os.ReadFile(file)
 		ok(t, "read", err)
 		if file == "helper.pl" { // without what begins to work at once
@@ -46,6 +48,15 @@ func TestHelperFreeze(t *testing.T) {
 		"thaw", "thaw_fails", "thawed_by_another", "watchdog_fails", "watchdog_alone", "on_its_way", "freeze_again_fails", "not_mounted", "unmount",
 	} {
 		t.Run(name, func(t *testing.T) { helperCase(t, name) })
+	}
+}
+
+// TestHelperBtrfs: the guest's half of the driver for volumes that are btrfs, on
+// directories that stand for subvolumes. F22 F70 F71
+func TestHelperBtrfs(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"story", "owners", "nested", "leftovers", "held", "full", "filter"} {
+		t.Run(name, func(t *testing.T) { caseOf(t, "workspace_btrfs_cases.pl", name) })
 	}
 }
 

@@ -148,6 +148,23 @@ func TestQEMUWorkspace(t *testing.T) {
 // TestOpenSSHWorkspace shows the holds on the kernel of this host, at its speed.
 func TestOpenSSHWorkspace(t *testing.T) {
 	volume := newVolume(t)
+	r, id := hostReal(t, volume)
+	ctx := within(t, time.Minute)
+	if _, err := r.Inspect(ctx, r.sb); !errors.Is(err, orchestrator.ErrUnavailable) {
+		t.Fatalf("before the volume was mounted: %v", err)
+	}
+	for range 2 {
+		if err := r.Prepare(ctx, r.sb, []string{id.AuthorizedKey()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.tests(t, volume, workspaceTest{"a full volume can be marked", fullVolume})
+}
+
+// hostReal is a guest that is this host: an OpenSSH in mounts of its own, with the
+// volume as a disk.
+func hostReal(t *testing.T, volume string) (*real, sshexec.Identity) {
+	t.Helper()
 	loop, err := exec.Command("losetup", "--find", "--show", volume).Output()
 	if err != nil {
 		t.Skipf("no loop device for the volume: %v", err)
@@ -164,23 +181,23 @@ mkdir -p /run/sshd /run/lock /var/crash
 umount /dev/mqueue 2>/dev/null || :
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 rm -rf /var/lib/savepoint`)
-	r := &real{Client: client(t, sshexec.Config{Identities: []sshexec.Identity{id}, Port: int(addr.Port())}), disk: disk[len("/dev/"):]}
+	r := &real{cfg: sshexec.Config{Identities: []sshexec.Identity{id}, Port: int(addr.Port())}, disk: disk[len("/dev/"):]}
+	r.Client = client(t, r.cfg)
 	r.sb = orchestrator.Sandbox{ID: "01ws", Name: "real", Address: addr.Addr(), HostKey: key, Workspace: volume}
-	ctx := within(t, time.Minute)
-	if _, err := r.Inspect(ctx, r.sb); !errors.Is(err, orchestrator.ErrUnavailable) {
-		t.Fatalf("before the volume was mounted: %v", err)
+	return r, id
+}
+
+// ground is where the volume's parts are on it.
+func (r *real) ground() string {
+	if r.sb.Workspace == sshexec.BtrfsWorkspace {
+		return "/srv/savepoint/live"
 	}
-	for range 2 {
-		if err := r.Prepare(ctx, r.sb, []string{id.AuthorizedKey()}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.tests(t, volume, workspaceTest{"a full volume can be marked", fullVolume})
+	return "/srv/savepoint"
 }
 
 func partsWork(t *testing.T, r *real) {
 	r.must(t, policy.Agent, "for d in "+volumeParts+"; do echo text > $d/file && grep -q text $d/file || exit 1; done")
-	if got := r.must(t, policy.Root, "cat /workspace/file /srv/savepoint/home/file; stat -c %a:%U /home/agent /workspace /tmp /var/tmp /dev/shm"); got != "text\ntext\n700:agent\n755:agent\n1777:root\n1777:root\n1777:root" {
+	if got := r.must(t, policy.Root, "cat /workspace/file "+r.ground()+"/home/file; stat -c %a:%U /home/agent /workspace /tmp /var/tmp /dev/shm"); got != "text\ntext\n700:agent\n755:agent\n1777:root\n1777:root\n1777:root" {
 		t.Errorf("root sees %q", got)
 	}
 	r.must(t, policy.Agent, `python3 -c 'import multiprocessing; multiprocessing.Lock().acquire()'`) // a semaphore in /dev/shm
@@ -200,10 +217,11 @@ func markerOnVolume(t *testing.T, r *real) {
 		}
 	}
 	for _, attack := range []string{
-		"cat /srv/savepoint/generation", "echo x > /srv/savepoint/generation", "mv /srv/savepoint/generation /srv/savepoint/g",
-		"rm -f /srv/savepoint/generation", "mv /srv/savepoint/home /srv/savepoint/h", "mkdir /srv/savepoint/x", "umount /tmp",
-		"mount -o remount,rw /srv/savepoint", "ln /srv/savepoint/generation /tmp/g",
+		"cat GROUND/generation", "echo x > GROUND/generation", "mv GROUND/generation GROUND/g",
+		"rm -f GROUND/generation", "mv GROUND/home GROUND/h", "mkdir GROUND/x", "umount /tmp",
+		"mount -o remount,rw /srv/savepoint", "ln GROUND/generation /tmp/g",
 	} {
+		attack = strings.ReplaceAll(attack, "GROUND", r.ground())
 		if out, code := r.as(t, policy.Agent, attack); code == 0 {
 			t.Errorf("%q worked: %s", attack, out)
 		}

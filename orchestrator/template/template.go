@@ -10,16 +10,17 @@ import (
 	"savepoint/orchestrator"
 )
 
-// The steps that a Guest carries out in the machine.
+// The steps that a Guest carries out in the VM.
 const (
 	stepProvision = "provision"
+	stepBtrfs     = "provision-btrfs" // the same, with a btrfs as the workspace volume
 	stepCheck     = "check"
 	stepClean     = "clean"
 )
 
-// Guest reaches the machine over SSH, as root. sshexec.Client is one.
+// Guest reaches the VM over SSH, as root. sshexec.Client is one.
 type Guest interface {
-	// FirstHostKey waits until the machine at the address lets us in, and
+	// FirstHostKey waits until the VM at the address lets us in, and
 	// returns the host key that it shows.
 	FirstHostKey(ctx context.Context, address netip.Addr) (string, error)
 	// Template carries out a step and passes on each line that it prints.
@@ -33,18 +34,20 @@ type Guest interface {
 	Disconnect(id orchestrator.SandboxID)
 }
 
-// Identity reads a machine's SSH host key by a way that is not SSH.
+// Identity reads a VM's SSH host key by a way that is not SSH.
 type Identity interface {
 	HostKey(ctx context.Context, vm orchestrator.VMRef) (string, error)
 }
 
-// Preparer prepares machines. All fields are required but Workspace and Say.
+// Preparer prepares VMs. All fields are required but Workspace,
+// Btrfs and Say.
 type Preparer struct {
 	Guest    Guest
 	Identity Identity
 
 	Address   netip.Addr
 	Workspace int64 // bytes of the disk for the workspace volume; 0 = there is none
+	Btrfs     bool  // the volume becomes a btrfs, whose snapshots the guest itself takes
 
 	Boot time.Duration // from power-on to the first SSH answer; the same again for the agent's
 	Step time.Duration // the longest that one step may take
@@ -52,8 +55,8 @@ type Preparer struct {
 	Say func(text string) // told what is being done
 }
 
-// Run prepares the machine. An error of the machine's own is ErrUnavailable, a
-// host key that is not the machine's *orchestrator.HostKeyError, and what is
+// Run prepares the VM. An error of the VM's own is ErrUnavailable, a
+// host key that is not the VM's *orchestrator.HostKeyError, and what is
 // missing in the image *orchestrator.UnsupportedError.
 func (p Preparer) Run(ctx context.Context, vm orchestrator.VMRef) error {
 	if p.Say == nil {
@@ -70,7 +73,11 @@ func (p Preparer) Run(ctx context.Context, vm orchestrator.VMRef) error {
 	if err != nil {
 		return fmt.Errorf("%w (it had %s: see sandbox.boot_timeout)", err, p.Boot)
 	}
-	if err := p.step(ctx, sb, stepProvision, p.Say); err != nil {
+	provision := stepProvision
+	if p.Btrfs {
+		provision = stepBtrfs
+	}
+	if err := p.step(ctx, sb, provision, p.Say); err != nil {
 		return err
 	}
 	if err := p.confirm(ctx, sb); err != nil {
@@ -83,10 +90,10 @@ func (p Preparer) Run(ctx context.Context, vm orchestrator.VMRef) error {
 	return p.step(ctx, sb, stepClean, func(string) {})
 }
 
-// confirm compares the key that the machine showed with the one that the
+// confirm compares the key that the VM showed with the one that the
 // hypervisor reads in it.
 func (p Preparer) confirm(ctx context.Context, sb orchestrator.Sandbox) error {
-	p.Say("confirming that it is the machine")
+	p.Say("confirming that it is the VM")
 	return within(ctx, p.Boot, func(ctx context.Context) error {
 		key, err := p.Identity.HostKey(ctx, sb.VM)
 		if err != nil {

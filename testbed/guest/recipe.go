@@ -45,7 +45,7 @@ func basePackages() []string {
 	return []string{
 		"bash", "btrfs-progs", "busybox-static", "ca-certificates", "coreutils", "curl", "e2fsprogs", "git",
 		"iproute2", "iputils-ping", "kmod", "less", "linux-image-cloud-amd64", "mount", "openssh-server",
-		"openssh-sftp-server", "procps", "python3", "qemu-guest-agent", "util-linux", "util-linux-extra",
+		"openssh-sftp-server", "procps", "python3", "python3-pip", "qemu-guest-agent", "util-linux", "util-linux-extra",
 	}
 }
 

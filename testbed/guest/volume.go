@@ -5,15 +5,35 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"savepoint/orchestrator/sshexec"
 )
 
 // Volume returns an image of the workspace volume: a qcow2 disk of that size
-// with the empty file system that guests look for. A template whose guest is
-// built here is complete with it and need not be booted to make one. It is kept
-// in the cache; never write to it.
+// with the empty ext4 that guests look for. A template whose guest is built here
+// is complete with it and need not be booted to make one. It is kept in the
+// cache; never write to it.
 func Volume(ctx context.Context, cacheDir string, size int64) (string, error) {
+	return volume(ctx, cacheDir, size, "volume-1", mkfsExt4)
+}
+
+// BtrfsVolume is Volume with a btrfs, whose snapshots the guest itself takes. Two
+// that are built apart are not equal byte for byte.
+func BtrfsVolume(ctx context.Context, cacheDir string, size int64) (string, error) {
+	return volume(ctx, cacheDir, size, "volume-btrfs-1", mkfsBtrfs)
+}
+
+// mkfsExt4 does it at once and not bit by bit later, which every clone would do
+// for itself.
+var mkfsExt4 = []string{"mkfs.ext4", "-q", "-F", "-L", sshexec.WorkspaceLabel, "-U", volumeUUID, "-m", "0",
+	"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=" + volumeUUID}
+
+// mkfsBtrfs has data and metadata share their space: room that is kept back, so
+// that a full volume can be rolled back, serves for both.
+var mkfsBtrfs = []string{"mkfs.btrfs", "-q", "--mixed", "--metadata", "single", "-L", sshexec.WorkspaceLabel}
+
+func volume(ctx context.Context, cacheDir string, size int64, kind string, mkfs []string) (string, error) {
 	if size < 16*mib || size%mib != 0 {
 		return "", fmt.Errorf("build workspace volume: %d bytes: it must be whole MiB, and 16 at least", size)
 	}
@@ -24,7 +44,7 @@ func Volume(ctx context.Context, cacheDir string, size int64) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build workspace volume: %w", err)
 	}
-	final := filepath.Join(dir, fmt.Sprintf("volume-1-%d.qcow2", size/mib))
+	final := filepath.Join(dir, fmt.Sprintf("%s-%d.qcow2", kind, size/mib))
 	if st, err := os.Stat(final); err == nil && st.Size() > 0 {
 		return final, nil
 	}
@@ -34,7 +54,7 @@ func Volume(ctx context.Context, cacheDir string, size int64) (string, error) {
 		return "", fmt.Errorf("build workspace volume: %w", err)
 	}
 	defer unlock()
-	if err := b.volume(ctx, final, size); err != nil {
+	if err := b.volume(ctx, final, size, mkfs); err != nil {
 		return "", fmt.Errorf("build workspace volume: %w", err)
 	}
 	return final, nil
@@ -43,7 +63,7 @@ func Volume(ctx context.Context, cacheDir string, size int64) (string, error) {
 // volumeUUID makes equal volumes equal byte for byte; guests go by the label.
 const volumeUUID = "5a7e9017-7c1e-5e0f-8a3d-737061636531"
 
-func (b *build) volume(ctx context.Context, final string, size int64) (err error) {
+func (b *build) volume(ctx context.Context, final string, size int64, mkfs []string) (err error) {
 	if b.dir, err = os.MkdirTemp(b.opts.CacheDir, "work-"); err != nil {
 		return err
 	}
@@ -57,9 +77,7 @@ func (b *build) volume(ctx context.Context, final string, size int64) (err error
 	}
 	env := []string{"E2FSPROGS_FAKE_TIME=" + itoa(int(epoch.Unix()))}
 	for _, args := range [][]string{
-		// At once and not bit by bit later, which every clone would do for itself.
-		{"mkfs.ext4", "-q", "-F", "-L", sshexec.WorkspaceLabel, "-U", volumeUUID, "-m", "0",
-			"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=" + volumeUUID, raw},
+		append(slices.Clip(mkfs), raw),
 		{"qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, disk},
 	} {
 		if err := b.run(ctx, env, args...); err != nil {

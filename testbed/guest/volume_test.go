@@ -58,6 +58,36 @@ func TestVolume(t *testing.T) {
 	}
 }
 
+// The other kind is a btrfs with the same label, whose data and metadata share
+// their space.
+func TestBtrfsVolume(t *testing.T) {
+	for _, tool := range []string{"mkfs.btrfs", "qemu-img"} {
+		if _, err := lookPath(tool); err != nil {
+			t.Skipf("%v: install btrfs-progs and qemu-utils", err)
+		}
+	}
+	dir := t.TempDir()
+	path, err := BtrfsVolume(t.Context(), dir, 256<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := filepath.Join(dir, "raw")
+	if out, err := exec.Command("qemu-img", "convert", "-O", "raw", path, raw).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	super := text[64<<10:]
+	if len(text) != 256<<20 || string(super[64:72]) != "_BHRfS_M" || super[188]&4 == 0 || strings.TrimRight(string(super[0x12b:0x12b+256]), "\x00") != "sp-workspace" {
+		t.Errorf("%d bytes, magic %q, features %x, label %q", len(text), super[64:72], super[188], super[0x12b:0x12b+16])
+	}
+	if other, err := Volume(t.Context(), dir, 256<<20); err != nil || other == path {
+		t.Errorf("both kinds are %s, %v", other, err)
+	}
+}
+
 func sameFile(t *testing.T, a, b string) bool {
 	t.Helper()
 	x, err := os.ReadFile(a)

@@ -45,7 +45,7 @@ func apiConfig(o Options) pve.Config {
 func (o Options) use() proxmox.Use {
 	u := proxmox.Use{
 		Pooled: true, Storages: []string{storage}, Bridges: []string{bridge},
-		ImportStorages: []string{storage}, BuildBridges: []string{bridge},
+		ImportStorages: []string{storage},
 	}
 	if o.Storage == StorageZFS {
 		u.Storages = append(u.Storages, zfsStorage)

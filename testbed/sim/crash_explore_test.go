@@ -71,7 +71,7 @@ func stride(sc scenario) int {
 	switch {
 	case everything():
 		return 1
-	case sc.boxes > 1:
+	case sc.boxes > 1, sc.ahead:
 		return 40
 	case sc.next != nil:
 		return 20

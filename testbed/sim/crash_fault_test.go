@@ -133,7 +133,7 @@ func TestCrashFaults(t *testing.T) {
 
 // telling leaves out what differs little from others.
 func telling(name string) bool {
-	for _, kind := range []string{"-fail", "several-commit", "-several", "-collect", "-panic", "-key", "-grant", "-guard", "-session", "-lazy-rollback"} {
+	for _, kind := range []string{"-fail", "several-commit", "-several", "-collect", "-panic", "-key", "-grant", "-guard", "-session", "-lazy-rollback", "-ahead-used", "-ahead-written"} {
 		if strings.HasSuffix(name, kind) {
 			return true
 		}

@@ -32,6 +32,7 @@ type lab struct {
 	careless bool // it resets without asking whether somebody is at work
 	reg      registry
 	ends     []orchestrator.State // what run was told, in order
+	calmly   bool                 // nothing goes wrong but deaths
 	// faults, when not nil, are for every process that boot starts.
 	faults *world.Faults
 	full   func() bool // whether the journal has no room for what is written now; nil: it has
@@ -55,8 +56,7 @@ func (r recent) Session(ctx context.Context, sb orchestrator.SandboxID) ([]byte,
 func (r recent) Records(ctx context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
 	return func(yield func(orchestrator.Record, error) bool) {
 		for rec, err := range r.Journal.Records(ctx, tx) {
-			fence, _ := strconv.ParseInt(string(rec.Tx)[4:16], 10, 64)
-			if fence > r.old && !yield(rec, err) {
+			if fenceOf(rec.Tx) > r.old && !yield(rec, err) {
 				return
 			}
 		}
@@ -93,7 +93,7 @@ func (l *lab) boot(at func(world.Point) error) {
 	if l.log != nil {
 		l.log(fmt.Sprintf("-- process %d", l.n))
 	}
-	if len(l.boxes) > 1 {
+	if len(l.boxes) > 1 || l.sc.ahead {
 		l.p.Turns = world.NewTurns(uint64(l.sc.seed+l.n), synctest.Wait)
 	}
 	d, err := world.Policy()
@@ -101,6 +101,7 @@ func (l *lab) boot(at func(world.Point) error) {
 		panic(err)
 	}
 	cfg := l.p.Config(d)
+	cfg.Ahead = l.sc.ahead
 	if l.sc.single {
 		cfg.Journal = cfg.Journal.(world.Journal).OneByOne()
 	}
@@ -155,6 +156,17 @@ func (l *lab) checks(clean bool) {
 		}
 		delete(l.told, id) // final: it does not change any more
 	}
+	for _, t := range l.check.Views {
+		if t.State == orchestrator.StatePrepared && fenceOf(t.ID) != l.disk.Fence() {
+			l.finding(world.Ended, "transaction %s is still prepared, for a process that is gone", t.ID)
+		}
+	}
+}
+
+// fenceOf is the number of the process that began the transaction.
+func fenceOf(id orchestrator.TxID) int64 {
+	fence, _ := strconv.ParseInt(string(id)[4:16], 10, 64)
+	return fence
 }
 
 // recover asks the process of the moment to settle everything.
@@ -169,6 +181,15 @@ func (l *lab) recover() (outs []orchestrator.Outcome, err error) {
 func (l *lab) collect() (err error) {
 	l.together(func() { _, err = l.e.Collect(context.Background()) })
 	return err
+}
+
+// quiet ends what the process does of itself.
+func (l *lab) quiet() {
+	l.together(func() {
+		if err := l.e.Quiet(context.Background()); err != nil {
+			l.finding(world.Ended, "quiet: %v", err)
+		}
+	})
 }
 
 // settle brings everything to its end with a process that lives, and checks.
@@ -191,6 +212,7 @@ func (l *lab) settle() {
 		return
 	}
 	l.endOpen()
+	l.quiet()
 	_ = l.collect()         // a deletion that an earlier process ordered may still run
 	time.Sleep(time.Minute) // what was ordered late comes by then
 	if err := l.collect(); err != nil {
@@ -214,29 +236,30 @@ func (l *lab) again() {
 
 // endOpen takes up what waits for its next order, and ends it: every other
 // one with a commit.
-func (l *lab) endOpen() {
+func (l *lab) endOpen() { l.together(l.endHere) }
+
+// endHere is endOpen for one of several callers.
+func (l *lab) endHere() {
 	ctx := context.Background()
 	views, _ := orchestrator.List(ctx, l.recent(), orchestrator.Filter{Open: true})
 	for i, t := range views {
 		if t.State != orchestrator.StateOpen {
 			continue
 		}
-		l.together(func() {
-			x, err := l.e.Resume(ctx, t.ID)
-			if err != nil {
-				l.finding(world.Ended, "resume %s: %v", t.ID, err)
-				return
-			}
-			var o orchestrator.Outcome
-			if (i+len(t.Steps))%2 == 0 {
-				o, err = x.Commit(ctx)
-			} else {
-				o, err = x.Rollback(ctx, "the test ends it")
-			}
-			if l.tell(o, err); err != nil {
-				l.finding(world.Ended, "end %s, which was open: %s, %v", t.ID, o.State, err)
-			}
-		})
+		x, err := l.e.Resume(ctx, t.ID)
+		if err != nil {
+			l.finding(world.Ended, "resume %s: %v", t.ID, err)
+			continue
+		}
+		var o orchestrator.Outcome
+		if (i+len(t.Steps))%2 == 0 {
+			o, err = x.Commit(ctx)
+		} else {
+			o, err = x.Rollback(ctx, "the test ends it")
+		}
+		if l.tell(o, err); err != nil {
+			l.finding(world.Ended, "end %s, which was open: %s, %v", t.ID, o.State, err)
+		}
 	}
 }
 
@@ -269,6 +292,7 @@ func dieAt(n int) func(world.Point) error {
 // first process that did not die of those that should have.
 func play(sc scenario, deaths []int, log func(string)) (found []world.Finding, alive int) {
 	l := newLab(sc, log)
+	l.calmly = sc.wrap == nil
 	alive = len(deaths)
 	for i, n := range deaths {
 		l.boot(dieAt(n))

@@ -44,7 +44,21 @@ func late() (all []scenario) {
 			)
 		}
 	}
-	return all
+	return append(all, lateAhead("workspace"), lateAhead("disk"), lateAhead("machine"))
+}
+
+// lateAhead loses the order for a snapshot that is taken ahead, among others.
+func lateAhead(b orchestrator.Boundary) scenario {
+	return scenario{name: string(b) + "-ahead", ahead: true, do: func(ctx context.Context, l *lab) {
+		l.run(ctx, single(b)["commit"])
+		time.Sleep(10 * time.Second)
+		l.run(ctx, single(b)["fail"])
+		time.Sleep(time.Minute)
+		next := single(b)["commit"]
+		next.Command = "echo next > /workspace/a"
+		l.run(ctx, next)
+		time.Sleep(time.Minute)
+	}}
 }
 
 // Every order to the cluster arrives late, once while its process lives and
@@ -93,7 +107,9 @@ func dead() trouble {
 		}
 		l.boot(nil)
 		_, _ = l.recover()
-		l.run(context.Background(), orchestrator.Spec{Command: "echo next > /workspace/next", Boundary: "machine"})
+		l.together(func() {
+			l.run(context.Background(), orchestrator.Spec{Command: "echo next > /workspace/next", Boundary: "machine"})
+		})
 		time.Sleep(time.Minute)
 		l.calm()
 		return l.found, true

@@ -114,7 +114,7 @@ func mistakes() []planted {
 // Planted mistakes are caught, and no exploration calls the engine mistaken
 // without one: the other tests are the proof of that.
 func TestCrashFindsMistakes(t *testing.T) {
-	for _, m := range mistakes() {
+	for _, m := range append(mistakes(), aheadMistakes()...) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {

@@ -168,7 +168,7 @@ func resets(b orchestrator.Boundary) scenario {
 		},
 		again: func(ctx context.Context, l *lab) {
 			l.refusesReset(ctx)
-			l.endOpen()
+			l.endHere()
 			err := l.reset(ctx)
 			for try := 0; errors.Is(err, orchestrator.ErrBusy) && try < 5; try++ {
 				time.Sleep(10 * time.Second) // the task of an earlier process
@@ -187,7 +187,7 @@ func resets(b orchestrator.Boundary) scenario {
 // refusesReset asks for a reset where a transaction is not at its end.
 func (l *lab) refusesReset(ctx context.Context) {
 	views, _ := orchestrator.List(ctx, l.disk, orchestrator.Filter{Open: true})
-	busy := slices.DeleteFunc(views, func(t view) bool { return t.State.Final() })
+	busy := slices.DeleteFunc(views, func(t view) bool { return t.State.Final() || t.Unused() })
 	if len(busy) == 0 || l.p.Gone() {
 		return
 	}

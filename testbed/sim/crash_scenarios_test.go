@@ -14,6 +14,7 @@ type scenario struct {
 	boxes       int // 0 = 1
 	seed        int
 	single      bool          // a journal that cannot write several records at once
+	ahead       bool          // snapshots are taken ahead
 	anySnapshot bool          // the storage restores any snapshot
 	pause       time.Duration // after a crash, before the next process starts
 	do          func(ctx context.Context, l *lab)
@@ -89,7 +90,7 @@ func scenarios() (all []scenario) {
 			l.run(ctx, s)
 		}},
 	)
-	return append(append(all, promises()...), resets("disk"), resets("machine"), destroys())
+	return append(append(append(all, promises()...), resets("disk"), resets("machine"), destroys()), aheads()...)
 }
 
 // several are transactions of several commands.

@@ -73,7 +73,7 @@ type walk struct {
 }
 
 func newWalk(seed int, log func(string)) *walk {
-	l := newLab(scenario{name: "walk", boxes: 3, seed: seed * 1000, anySnapshot: seed%3 == 0, single: seed%5 == 0}, log)
+	l := newLab(scenario{name: "walk", boxes: 3, seed: seed * 1000, anySnapshot: seed%3 == 0, single: seed%5 == 0, ahead: seed%2 == 0}, log)
 	w := &walk{l: l, rng: rand.New(rand.NewPCG(uint64(seed), 3)), f: world.NewFaults(l.c, uint64(seed), 120), ends: map[string]int{}}
 	w.keyed = map[orchestrator.SandboxID][]orchestrator.Spec{}
 	return w

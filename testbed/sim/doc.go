@@ -25,6 +25,8 @@
 //   - The clock of a machine that resumes from saved memory continues from the
 //     instant of the snapshot, so it is behind until somebody sets it. Its boot
 //     id is the saved one; a machine that boots has a new one.
+//   - Inspect tells a count of the changes of the boot disk as GuestFacts.Writes:
+//     reading changes nothing, every write, removal and change of a mode does.
 //   - Close ends every machine, connection and goroutine.
 //
 // # Limits

@@ -93,7 +93,7 @@ func (h *helper) answer(f wire.Frame) {
 	case wire.Run:
 		h.run(f.Payload)
 	case wire.Facts:
-		h.facts(nil)
+		h.facts(nil, "writes", g.tree.written())
 	case wire.Health:
 		h.facts(nil, g.health()...)
 	case wire.List:

@@ -88,7 +88,7 @@ func (j *Journal) Find(ctx context.Context, _ orchestrator.Filter) iter.Seq2[orc
 func (j *Journal) Beginnings(ctx context.Context) iter.Seq2[orchestrator.Record, error] {
 	return j.each(ctx, func(s *journalStore) []orchestrator.Record {
 		return slices.DeleteFunc(s.snapshot(nil), func(r orchestrator.Record) bool {
-			return r.Event != "begin" && r.Event != "deny" && (r.Event != "run" || len(r.Data) == 0)
+			return r.Event != "begin" && r.Event != "adopt" && r.Event != "deny" && (r.Event != "run" || len(r.Data) == 0)
 		})
 	})
 }

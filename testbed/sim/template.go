@@ -58,7 +58,7 @@ func (t *tree) lacks(name string) bool {
 
 // templateStep recognises the command of a step that makes a template.
 func templateStep(command string) (step string, workspace int64, ok bool) {
-	for _, step := range []string{sshexec.TemplateProvision, sshexec.TemplateCheck, sshexec.TemplateClean} {
+	for _, step := range []string{sshexec.TemplateProvisionBtrfs, sshexec.TemplateProvision, sshexec.TemplateCheck, sshexec.TemplateClean} {
 		rest, is := strings.CutPrefix(command, sshexec.TemplateCommand(step, 0))
 		if !is {
 			continue

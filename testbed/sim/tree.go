@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,13 @@ func (t *tree) snapshot() *tree {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return &tree{nodes: maps.Clone(t.nodes), changes: t.changes}
+}
+
+// written is another text after every change.
+func (t *tree) written() string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return strconv.FormatInt(t.changes, 10)
 }
 
 func (t *tree) used() (n int64) {
@@ -292,6 +300,7 @@ func (t *tree) remove(w who, name string) error {
 		return fault("remove", name, syscall.ENOTEMPTY)
 	}
 	delete(t.nodes, p)
+	t.changes++
 	return nil
 }
 
@@ -344,6 +353,7 @@ func (t *tree) rename(w who, from, to string) error {
 		}
 	}
 	maps.Copy(t.nodes, moved)
+	t.changes++
 	return nil
 }
 

@@ -43,14 +43,14 @@ my %case = (
   },
   watchdog_fails => sub { # it goes on after its time, and without its helper
     answers('thaw', $eio);
-    lost(sub { freeze(0.05) });
+    lost(sub { freeze(0.5) });
     is('it tries again', soon(sub { (-s "$tmp/failed" // 0) > 2 }), 1);
     is('frozen and watched', frozen() . watched(), '11');
     answers('thaw');
     is('thawed', soon(sub { !frozen() && !watched() }), 1);
   },
   watchdog_alone => sub {
-    lost(sub { freeze(0.05) });
+    lost(sub { freeze(0.5) });
     is('thawed', soon(sub { !frozen() && !watched() }), 1);
   },
   on_its_way => sub { # the freeze of another helper, which comes after our thaw

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,22 +41,33 @@ type Checker struct {
 	// Views are the transactions as the last Check found them, oldest first.
 	Views []orchestrator.Transaction
 	base  map[orchestrator.SandboxID]Left
+	wrote map[orchestrator.SandboxID]Tree              // by somebody else, to stay whatever transactions do
 	left  map[orchestrator.SandboxID]Left              // as the last Check expected it, open transactions included
 	after map[orchestrator.SandboxID]orchestrator.TxID // base holds these and older ones
 }
 
 // NewChecker returns one for sandboxes as New made them.
 func NewChecker(c *Cluster, boxes []orchestrator.Sandbox) *Checker {
-	k := &Checker{C: c, Boxes: boxes, base: map[orchestrator.SandboxID]Left{}, left: map[orchestrator.SandboxID]Left{}, after: map[orchestrator.SandboxID]orchestrator.TxID{}}
+	k := &Checker{C: c, Boxes: boxes, base: map[orchestrator.SandboxID]Left{}, wrote: map[orchestrator.SandboxID]Tree{}, left: map[orchestrator.SandboxID]Left{}, after: map[orchestrator.SandboxID]orchestrator.TxID{}}
 	for _, sb := range boxes {
 		k.base[sb.ID] = Left{Files: Initial()}
 	}
 	return k
 }
 
+// Wrote says that somebody wrote a file between two transactions, which none of
+// them writes: it stays.
+func (k *Checker) Wrote(sb orchestrator.SandboxID, path, text string) {
+	if k.wrote[sb] == nil {
+		k.wrote[sb] = Tree{}
+	}
+	k.wrote[sb][path] = text
+}
+
 // Anew says that the sandbox was made anew after that transaction.
 func (k *Checker) Anew(sb orchestrator.SandboxID, after orchestrator.TxID) {
 	k.base[sb], k.after[sb] = Left{Files: Initial()}, after
+	delete(k.wrote, sb)
 }
 
 // Left is what the sandbox holds by the last Check's reading of the journal: what
@@ -74,7 +86,7 @@ func (k *Checker) Check(ctx context.Context, j orchestrator.Journal, clean bool)
 		add(Ended, "the journal cannot be read: %v", err)
 		return bad
 	}
-	slices.SortFunc(views, func(a, b orchestrator.Transaction) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	slices.SortFunc(views, func(a, b orchestrator.Transaction) int { return cmp.Compare(order(a), order(b)) })
 	for _, sb := range k.Boxes {
 		k.box(ctx, j, sb, views, clean, add)
 	}
@@ -91,8 +103,9 @@ func (k *Checker) box(ctx context.Context, j orchestrator.Journal, sb orchestrat
 		if t.Sandbox.ID != sb.ID || t.ID <= k.after[sb.ID] {
 			continue
 		}
-		tail, last = tail+"\n"+story(t), t.ID
+		tail, last = tail+"\n"+story(t), max(last, t.ID)
 		switch {
+		case t.State == orchestrator.StatePrepared && !clean: // no command has come
 		case t.State == orchestrator.StateStuck:
 			if stuck = true; len(k.C.NeedsOperator(t)) == 0 {
 				add(Needed, "sandbox %s, transaction %s: %s", sb.Name, t.ID, t.Reason)
@@ -117,8 +130,10 @@ func (k *Checker) box(ctx context.Context, j orchestrator.Journal, sb orchestrat
 			add(Once, "sandbox %s: %q was started %d times", sb.Name, command, n)
 		}
 	}
-	if got := k.C.Files(sb); !stuck && !maps.Equal(got, want.Files) {
-		add(Exact, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, sortedTree(got), sortedTree(want.Files))
+	files := maps.Clone(want.Files)
+	maps.Copy(files, k.wrote[sb.ID])
+	if got := k.C.Files(sb); !stuck && !maps.Equal(got, files) {
+		add(Exact, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, sortedTree(got), sortedTree(files))
 	}
 	if got := k.session(ctx, j, sb); !stuck && got != kept.String() {
 		add(Kept, "sandbox %s:%s\n got %s\nwant %s", sb.Name, tail, got, kept)
@@ -129,6 +144,17 @@ func (k *Checker) box(ctx context.Context, j orchestrator.Journal, sb orchestrat
 	if lock := k.C.Lock(sb); clean && !stuck && lock != "" {
 		add(Clean, "sandbox %s: lock %q", sb.Name, lock)
 	}
+}
+
+// order is when the transaction's command began, among all records: one whose
+// snapshot was taken ahead may be older than one that ran before it.
+func order(t orchestrator.Transaction) (seq int64) {
+	for _, s := range t.Steps {
+		if seq == 0 || s.Event == "adopt" {
+			seq = s.Seq
+		}
+	}
+	return seq
 }
 
 // session is what the journal keeps of the sandbox's sessions.

@@ -88,6 +88,7 @@ type vm struct {
 	work     orchestrator.SnapshotName // the parent of what is in the workspace, which has its own chain
 	snaps    []*snap                   // in the order they were taken, of all kinds
 	files    Tree
+	writes   int // what the guest has written to its disks, or a restore for it
 	guest    guest
 	tasks    []*task
 	runs     map[string]int // how often a command was started, by its text

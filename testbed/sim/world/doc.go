@@ -12,7 +12,8 @@
 // Point, at which a test lets it die or fail; every order to the cluster has a
 // Fate: the task is slow, fails, dies and leaves its lock, hangs, or its order
 // arrives late. Faults draws both from a seed. Turns makes several callers of
-// one process take turns, so that a seed decides what they do together.
+// one process take turns, so that a seed decides what they do together; the
+// engine's work in the background takes part.
 //
 // The methods of an operator (operator.go) interfere, and mend. A Checker
 // replays what the journal tells on a copy of the files and compares: each
@@ -31,6 +32,8 @@
 //     VM's kinds, those of its volume for the workspace's: the ones under
 //     /workspace and the generation marker. Memory brings back the boot, its
 //     clock and its processes.
+//   - GuestFacts.Writes changes with every step of a command that writes, with the
+//     marker, an operator's Write and a restore, and with nothing else.
 //   - With NewestOnly a snapshot of either kind blocks the ones before it.
 //   - A task holds the VM's lock from its order to its end, and one that died
 //     holds it until an operator takes it away.

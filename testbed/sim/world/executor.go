@@ -50,6 +50,9 @@ func (c *Cluster) walk(v *vm, q *process) {
 		return
 	}
 	exit, out, took, how := step(v.files, &q.shell, q.steps[0], q.root)
+	if writes(q.steps[0]) {
+		v.writes++
+	}
 	q.out, q.steps = append(q.out, out...), q.steps[1:]
 	switch how {
 	case kills:

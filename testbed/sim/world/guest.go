@@ -49,6 +49,7 @@ func (v *vm) facts() orchestrator.GuestFacts {
 func (p *Process) Mark(ctx context.Context, sb orchestrator.Sandbox, generation string) (f orchestrator.GuestFacts, err error) {
 	err = p.talk(ctx, sb, "mark", func(v *vm) error {
 		v.files[Marker] = generation
+		v.writes++
 		f = v.facts()
 		return nil
 	})
@@ -57,7 +58,11 @@ func (p *Process) Mark(ctx context.Context, sb orchestrator.Sandbox, generation 
 
 // Inspect asks the guest what it is.
 func (p *Process) Inspect(ctx context.Context, sb orchestrator.Sandbox) (f orchestrator.GuestFacts, err error) {
-	err = p.talk(ctx, sb, "inspect", func(v *vm) error { f = v.facts(); return nil })
+	err = p.talk(ctx, sb, "inspect", func(v *vm) error {
+		f = v.facts()
+		f.Writes = fmt.Sprint(v.writes)
+		return nil
+	})
 	return f, err
 }
 

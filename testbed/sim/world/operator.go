@@ -198,5 +198,5 @@ func (c *Cluster) Strip(sb orchestrator.Sandbox) {
 
 // Write writes a file in the guest.
 func (c *Cluster) Write(sb orchestrator.Sandbox, path, text string) {
-	_ = c.at(sb.VM, func(v *vm) error { v.files[path] = text; return nil })
+	_ = c.at(sb.VM, func(v *vm) error { v.files[path] = text; v.writes++; return nil })
 }

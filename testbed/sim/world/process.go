@@ -81,6 +81,9 @@ func (p *Process) Config(d orchestrator.Decider) orchestrator.Config {
 		},
 		Wait: p.wait,
 	}
+	if p.Turns != nil {
+		c.Go = p.Turns.Go
+	}
 	return c
 }
 

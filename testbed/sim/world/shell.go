@@ -98,6 +98,11 @@ func step(t Tree, sh *Shell, s string, root bool) (exit int, out string, took ti
 	return 0, "", 0, ends
 }
 
+// writes reports whether the step may write to a disk.
+func writes(s string) bool {
+	return strings.ContainsRune(s, '>') || strings.HasPrefix(s, "rm ") || strings.HasPrefix(s, "mkdir ")
+}
+
 // steps are the parts of a command.
 func steps(command string) []string { return strings.Split(command, " && ") }
 

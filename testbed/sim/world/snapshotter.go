@@ -215,6 +215,7 @@ func (d driver) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) er
 func (c *Cluster) revert(v *vm, s *snap) {
 	v.files, v.parent, v.work, v.owner = maps.Clone(s.files), s.Name, s.work, s.owner
 	v.guest.procs, v.running = nil, false
+	v.writes++
 	if !c.NewestOnly { // the workspace's snapshots are inside the disk
 		v.snaps = slices.DeleteFunc(v.snaps, func(o *snap) bool {
 			return o.kind == orchestrator.BoundaryWorkspace && slices.Index(v.snaps, o) > slices.Index(v.snaps, s)
@@ -239,6 +240,7 @@ func (c *Cluster) revertWorkspace(v *vm, name orchestrator.SnapshotName) {
 	v.guest.procs = slices.DeleteFunc(v.guest.procs, func(q *process) bool { q.over = q.over || !q.root; return !q.root })
 	v.files, v.work = v.files.part(false), name
 	maps.Copy(v.files, s.files)
+	v.writes++
 }
 
 // Delete removes a snapshot.

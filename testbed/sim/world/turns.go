@@ -17,6 +17,8 @@ type Turns struct {
 	mu     sync.Mutex
 	parked []parked
 	moved  chan struct{}
+	left   *sync.WaitGroup // who has not come to his end; of Run
+	extra  int             // who came besides, so far
 }
 
 type parked struct {
@@ -43,9 +45,20 @@ func (t *Turns) wait(key string) {
 	<-me.goOn
 }
 
+// Go lets one more take part, whom a caller of Run starts; Run waits for him too.
+func (t *Turns) Go(f func()) {
+	t.extra++
+	key := fmt.Sprintf("work %06d", t.extra)
+	t.left.Go(func() {
+		t.wait(key)
+		f()
+	})
+}
+
 // Run runs the callers to their end.
 func (t *Turns) Run(callers ...func()) {
 	var left sync.WaitGroup
+	t.left = &left
 	over := make(chan struct{})
 	for i, f := range callers {
 		left.Go(func() {

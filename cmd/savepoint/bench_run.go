@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"savepoint/configs"
+	"savepoint/testbed/bench"
+	"savepoint/testbed/bench/gemini"
+	"savepoint/testbed/bench/trials"
+	"savepoint/testbed/guest"
+)
+
+// benchFlags are those of bench run.
+type benchFlags struct {
+	quick, resume, keep bool
+	dir, sandbox        string
+	only, again         []string
+	corpora             []string
+	seed                uint64
+	repeat              int
+	timeout             time.Duration
+}
+
+func newBenchRun(a *app) *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use: "run", Short: "Make the experiments",
+		Long: "Makes every experiment, one after the other, and keeps each result as soon as it is\n" +
+			"there. Without a configured cluster the local lab is used, and started when it does not\n" +
+			"run. The experiments have a sandbox of their own and ruin it on purpose.\n\n" +
+			"--quick is a look of a few minutes; the full run takes hours on emulated guests.\n" +
+			"What was interrupted goes on with --resume; what is finished is not repeated unless\n" +
+			"--again asks for it. Further corpora of commands for the policy are files NAME.tsv in\n" +
+			"the directories of --corpora (or SAVEPOINT_POLICY_CORPORA).",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := withTimeout(c.Context(), f.timeout)
+			defer cancel()
+			return a.benchRun(ctx, f)
+		},
+	}
+	fl := c.Flags()
+	fl.BoolVar(&f.quick, "quick", false, "a look of a few minutes")
+	fl.BoolVar(&f.resume, "resume", false, "go on with the latest run")
+	fl.StringVar(&f.dir, "dir", "", "directory of the run; one that is there goes on (default: a new one below STATE/bench)")
+	fl.StringVar(&f.sandbox, "sandbox", "bench", "name of the sandbox of the experiments")
+	fl.BoolVar(&f.keep, "keep", false, "keep that sandbox")
+	fl.StringSliceVar(&f.only, "only", nil, "only these experiments")
+	fl.StringSliceVar(&f.again, "again", nil, "make these again although they are finished")
+	fl.StringSliceVar(&f.corpora, "corpora", nil, "directories of further corpora")
+	fl.Uint64Var(&f.seed, "seed", 1, "what all orders and choices are drawn from")
+	fl.IntVar(&f.repeat, "repeat", 0, "repetitions of every measurement (default: each experiment's own)")
+	addTimeout(c, &f.timeout)
+	return c
+}
+
+func (a *app) benchRun(ctx context.Context, f benchFlags) error {
+	dir, err := a.newRunDir(f)
+	if err != nil {
+		return err
+	}
+	plan := bench.FullPlan()
+	if f.quick {
+		plan = bench.QuickPlan()
+	}
+	plan.Seed, plan.Repeat = f.seed, f.repeat
+	b := &benchmark{app: a, flags: f, dir: dir}
+	defer b.end(context.WithoutCancel(ctx))
+	list, err := b.experiments()
+	if err != nil {
+		return err
+	}
+	env := bench.Look(os.DirFS("/"))
+	env.Versions["savepoint"] = version()
+	r := &bench.Runner{
+		Dir: dir, Plan: plan, Experiments: list, Again: f.again, Environment: env, Root: os.DirFS("/"),
+		Progress: bench.ProgressLines(a.err, time.Now),
+	}
+	rep, err := r.Run(ctx)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, res := range rep.Results {
+		if res.Err != "" {
+			failed++
+		}
+	}
+	if a.format != formatText {
+		err = rep.Document().JSON(a.out)
+	} else {
+		_, err = fmt.Fprintf(a.out, "%s: %d experiments; see savepoint bench report\n", dir, len(rep.Results))
+	}
+	if err == nil && failed > 0 {
+		return fmt.Errorf("%d experiments failed; savepoint bench run --resume tries them again", failed)
+	}
+	return err
+}
+
+// newRunDir is the directory of the run, named by time unless it was named.
+func (a *app) newRunDir(f benchFlags) (string, error) {
+	if f.dir != "" {
+		if f.resume {
+			return "", usagef("bench run: --dir goes on with the run that is there by itself; leave --resume out")
+		}
+		return f.dir, nil
+	}
+	if f.resume {
+		return a.runDir("")
+	}
+	all, err := a.benchDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(all, time.Now().UTC().Format("20060102-150405")), nil
+}
+
+// experiments are those that were asked for, in the order in which they are made:
+// what needs no cluster first.
+func (b *benchmark) experiments() ([]bench.Experiment, error) {
+	corpora := b.flags.corpora
+	if env, ok := b.app.lookup("SAVEPOINT_POLICY_CORPORA"); ok && env != "" && corpora == nil {
+		corpora = filepath.SplitList(env)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := guest.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := decider(configs.Config{})
+	if err != nil {
+		return nil, err
+	}
+	rig := &trials.Rig{}
+	all := []bench.Experiment{
+		trials.Interception(rules, corpora),
+		trials.Scale(filepath.Dir(b.dir)),
+		b.onCluster(rig, trials.Overhead(rig)),
+		b.onCluster(rig, trials.Turns(rig)),
+		b.onCluster(rig, trials.Rollback(rig)),
+		b.onCluster(rig, trials.Isolation(b.pairs)),
+		b.onCluster(rig, gemini.New(gemini.Config{Cache: filepath.Join(cache, "gemini"), Sandboxes: []gemini.Sandbox{&geminiBox{b: b, rig: rig}}})),
+		trials.Crashes(root),
+	}
+	if len(b.flags.only) == 0 {
+		return all, nil
+	}
+	names := make([]string, len(all))
+	for i, e := range all {
+		names[i] = e.Name
+	}
+	for _, name := range b.flags.only {
+		if !slices.Contains(names, name) {
+			return nil, usagef("bench run --only %q: there is no such experiment; there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(e bench.Experiment) bool { return !slices.Contains(b.flags.only, e.Name) }), nil
+}
+
+// onCluster opens the cluster before an experiment that needs it, when that has
+// not been done: what needs none is made where there is none.
+func (b *benchmark) onCluster(rig *trials.Rig, e bench.Experiment) bench.Experiment {
+	run := e.Run
+	e.Run = func(ctx context.Context, r *bench.Run) error {
+		if err := b.open(ctx, rig); err != nil {
+			return err
+		}
+		r.Fact("accelerator", b.accelerator)
+		return run(ctx, r)
+	}
+	return e
+}
+
+// end gives back what the run made.
+func (b *benchmark) end(ctx context.Context) {
+	if b.s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	err := errors.Join(b.eager.Quiet(ctx), b.drop(ctx))
+	if err != nil {
+		fmt.Fprintf(b.app.err, "savepoint: after the run: %s\n", printable(err.Error()))
+	}
+}

@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// chart is a plot with its numbers, ready to be drawn. Bars and steps are rows of
+// boxes whose widths are percentages, so that the page's own text serves at every
+// width; lines are an SVG.
+type chart struct {
+	Kind   PlotKind
+	Title  string
+	Note   string
+	Scale  string // what lengths, lines and bands stand for
+	Legend []string
+	Rows   []chartRow
+	Curve  *curve
+}
+
+// chartRow is one bar, or the heading of those below it.
+type chartRow struct {
+	Label string
+	Head  bool
+	Parts []part
+	// Low and High are the ends of the interval; both 0 without one.
+	Low, High float64
+	Text      string
+}
+
+// part is a box of a row: where it begins and ends, in per cent of the width.
+type part struct {
+	Series      int // position in the legend, which is its colour
+	Left, Width float64
+	Title       string
+}
+
+// point and line are what a curve is made of.
+type point struct{ x, y, low, high float64 }
+
+type line struct {
+	name   string
+	points []point
+}
+
+// value is the place of samples along an axis: their arm, a label or a metric.
+func place(s Sample, axis string) string {
+	if axis == "" || axis == ByArm {
+		return s.Arm
+	}
+	if v, ok := s.Labels[axis]; ok {
+		return v
+	}
+	if v, ok := s.Metrics[axis]; ok {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return ""
+}
+
+// draw makes a plot of a result. There is none when no sample has what it shows.
+func draw(r *Result, p Plot) (chart, bool) {
+	var kept []Sample
+	for _, g := range r.ordered() {
+		for _, s := range g.samples {
+			ok := true
+			for k, v := range p.Where {
+				ok = ok && place(s, k) == v
+			}
+			if ok {
+				kept = append(kept, s)
+			}
+		}
+	}
+	c := chart{Kind: p.Kind, Title: p.Title, Note: p.Note}
+	switch p.Kind {
+	case Steps:
+		c.steps(kept, p)
+	case Lines:
+		c.lines(r, kept, p)
+	default:
+		c.bars(r, kept, p)
+	}
+	return c, len(c.Rows) > 0 || c.Curve != nil
+}
+
+func metricOf(p Plot) string { return cmp.Or(p.Metric, MetricSeconds) }
+
+// bars are one value with its interval per place and series.
+func (c *chart) bars(r *Result, samples []Sample, p Plot) {
+	metric := metricOf(p)
+	unit := r.Metric(metric).Unit
+	type bar struct {
+		label, series string
+		f             Figure
+	}
+	var all []bar
+	for _, x := range groups(samples, func(s Sample) string { return place(s, p.X) }) {
+		for _, y := range groups(x.samples, func(s Sample) string {
+			if p.Series == "" {
+				return ""
+			}
+			return place(s, p.Series)
+		}) {
+			if values := r.Values(y.samples, metric); len(values) > 0 {
+				all = append(all, bar{x.name, y.name, sum(values, unit)})
+			}
+		}
+	}
+	top, bottom := 0.0, math.Inf(1)
+	for _, b := range all {
+		top = max(top, b.f.Value, finiteOr(b.f.High, 0))
+		if b.f.Value > 0 {
+			bottom = min(bottom, b.f.Value)
+		}
+	}
+	if unit == Share {
+		top = 1
+	}
+	scale := scaleOf(bottom, top, p.Log)
+	if p.Series == ByArm {
+		// The order of the arms, not that of the first place, gives the colours.
+		for _, arm := range r.arms() {
+			if slices.ContainsFunc(all, func(b bar) bool { return b.series == arm }) {
+				c.Legend = append(c.Legend, arm)
+			}
+		}
+	}
+	head, intervals := "", false
+	for _, b := range all {
+		if p.Series != "" && b.label != head {
+			head = b.label
+			c.Rows = append(c.Rows, chartRow{Label: head, Head: true})
+		}
+		row := chartRow{Label: b.label, Text: withUnit(b.f.Value, unit)}
+		k := 0
+		if p.Series != "" {
+			row.Label = b.series
+			if k = slices.Index(c.Legend, b.series); k < 0 {
+				k = len(c.Legend)
+				c.Legend = append(c.Legend, b.series)
+			}
+		}
+		row.Parts = []part{{Series: k, Width: scale(b.f.Value), Title: row.Text}}
+		if finite(b.f.Low) && finite(b.f.High) && b.f.High > b.f.Low {
+			row.Low, row.High, intervals = scale(b.f.Low), scale(b.f.High), true
+			row.Text += " (" + withUnit(b.f.Low, unit) + " to " + withUnit(b.f.High, unit) + ")"
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	c.Scale = "full width: " + withUnit(top, unit)
+	if p.Log {
+		c.Scale += ", logarithmic"
+	}
+	if intervals {
+		c.Scale += "; the thin lines are 95 % intervals"
+	}
+}
+
+func finiteOr(v, other float64) float64 {
+	if finite(v) {
+		return v
+	}
+	return other
+}
+
+// scaleOf maps values to per cent of the width.
+func scaleOf(bottom, top float64, log bool) func(float64) float64 {
+	return func(v float64) float64 {
+		if top <= 0 || v <= 0 || !finite(v) {
+			return 0
+		}
+		if log && bottom > 0 && top > bottom {
+			// One decade below the smallest is the left edge.
+			// Logarithms are subtracted: a quotient may be no number.
+			from := math.Log10(bottom) - 1
+			return min(100, max(0, 100*(math.Log10(v)-from)/(math.Log10(top)-from)))
+		}
+		return min(100, 100*v/top)
+	}
+}
+
+// steps are the medians of each group's steps, one after the other.
+func (c *chart) steps(samples []Sample, p Plot) {
+	times := stepTimes(groups(samples, func(s Sample) string { return place(s, p.X) }))
+	c.Legend = stepNames(times)
+	total := func(t StepTimes) (sum float64) {
+		for _, v := range t.Steps {
+			sum += max(0, v) // what is below zero has no length
+		}
+		return sum
+	}
+	top := 0.0
+	for _, t := range times {
+		top = max(top, total(t))
+	}
+	for _, t := range times {
+		row, left := chartRow{Label: t.Group, Text: seconds(total(t))}, 0.0
+		for k, name := range c.Legend {
+			v, ok := t.Steps[name]
+			if !ok || v <= 0 {
+				continue
+			}
+			w := 100 * v / top
+			row.Parts = append(row.Parts, part{Series: k, Left: left, Width: w, Title: name + " " + seconds(v)})
+			left += w
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	c.Scale = "full width: " + seconds(top)
+}
+
+// lines are a curve per series over a numeric axis.
+func (c *chart) lines(r *Result, samples []Sample, p Plot) {
+	metric := metricOf(p)
+	unit := r.Metric(metric).Unit
+	var out []line
+	for _, g := range groups(samples, func(s Sample) string { return place(s, cmp.Or(p.Series, ByArm)) }) {
+		l := line{name: g.name}
+		for _, x := range groups(g.samples, func(s Sample) string { return place(s, p.X) }) {
+			v, err := strconv.ParseFloat(x.name, 64)
+			values := r.Values(x.samples, metric)
+			if err != nil || !plausible(v) || len(values) == 0 {
+				continue
+			}
+			f := sum(values, unit)
+			l.points = append(l.points, point{v, f.Value, f.Low, f.High})
+		}
+		slices.SortFunc(l.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+		if len(l.points) > 1 {
+			out = append(out, l)
+		}
+	}
+	if len(out) == 0 {
+		return
+	}
+	for _, l := range out {
+		c.Legend = append(c.Legend, l.name)
+	}
+	c.Curve = newCurve(out, unit, p.Log)
+	c.Curve.XName = p.X
+	c.Scale = "the bands are 95 % intervals"
+}

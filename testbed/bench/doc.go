@@ -1,0 +1,47 @@
+// Package bench runs experiments, keeps what they measured, and says what it
+// means: against the figures savepoint is to reach, against the paper, and
+// against an earlier run.
+//
+// # Overview
+//
+// An Experiment has a name and a function. It fills a Run with samples (one row
+// per measurement: arm, labels, metrics, steps), tables and notes. Interleave is
+// for experiments of timed arms: every round runs every arm once, in an order
+// drawn from the plan's seed, so that what changes on the machine meanwhile hits
+// all arms alike. The Runner keeps a directory per run:
+//
+//	RUN/run.json     the plan, the machine, the experiments of the run
+//	RUN/NAME.json    the Result of one experiment, raw samples included
+//
+// Load reads it back as a Report, which Markdown, HTML, JSON and GoBench write
+// down. Targets holds it against the figures to reach, Paper puts the paper's
+// figures beside it, Compare holds it against another run, and History keeps one
+// line per run for the trend.
+//
+// The statistics: medians, since times have a long tail; their intervals (95 %)
+// are bootstrapped with a fixed seed, above 200 values taken from the order
+// statistics; shares (metrics of 0 and 1) are means with Wilson intervals; two
+// runs are compared by Mann-Whitney.
+//
+// # Invariants
+//
+//   - A result is on disk as a whole or not at all. A run that was cut short goes
+//     on with the first experiment that has none; one that failed or was skipped
+//     is tried again.
+//   - A failed measurement is a sample with an error, counted, never left out.
+//     Its times are in no median.
+//   - A ratio is of one run: both sides were measured on one machine, interleaved.
+//   - What was not measured is called so, and is never a target reached.
+//   - The page asks nothing of the network: styles and plots are in it.
+//   - It can be read on a screen of 390 pixels and of 1280, by day and by night: the
+//     lab tier looks at it with a browser.
+//   - The core knows nothing of savepoint: what experiments act on is given to
+//     their constructors by the caller.
+//
+// # Limits
+//
+//   - One runner per directory at a time.
+//   - Mann-Whitney cannot tell runs of three samples from each other (p is 0.1 at
+//     best): what has fewer than four on a side is noise unless it is exact.
+//   - The machine's facts are read from /proc, on Linux.
+package bench

@@ -1,0 +1,118 @@
+package gemini
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Tree is what a directory holds: for each path below it its kind, mode and
+// content, shortened to a line.
+type Tree map[string]string
+
+// ReadTree reads the directory. One that is gone is an empty tree.
+func ReadTree(dir string) (Tree, error) {
+	t := Tree{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		line := info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += " " + digest(string(raw))
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			line += " " + to
+		}
+		t[filepath.ToSlash(name)] = line
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return Tree{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the tree of %s: %w", dir, err)
+	}
+	return t, nil
+}
+
+// Hash is equal for equal trees only.
+func (t Tree) Hash() string {
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(t)) {
+		fmt.Fprintf(&b, "%q %q\n", path, t[path])
+	}
+	return digest(b.String())
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// fileMode is that of files which are made in a workspace.
+const fileMode = 0o644
+
+// fileLine is the line of a file with that content.
+func fileLine(content string) string { return fs.FileMode(fileMode).String() + " " + digest(content) }
+
+// Difference counts paths.
+type Difference struct {
+	Lost, Changed, Added int
+}
+
+// To says how another tree differs from this one.
+func (t Tree) To(after Tree) Difference {
+	var d Difference
+	for path, line := range t {
+		switch now, there := after[path]; {
+		case !there:
+			d.Lost++
+		case now != line:
+			d.Changed++
+		}
+	}
+	for path := range after {
+		if _, there := t[path]; !there {
+			d.Added++
+		}
+	}
+	return d
+}
+
+// writeFiles puts files, given with their content, below a directory.
+func writeFiles(dir string, files map[string]string) error {
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), fileMode); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package gemini
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Isolation says what a run could reach.
+type Isolation string
+
+// The kinds of isolation.
+const (
+	// Namespace: a network namespace with loopback alone, and a mount namespace
+	// in which nothing but the run's own directory can be written.
+	Namespace Isolation = "namespace"
+	// ClosedProxy: proxies set to a port of loopback where nobody listens. It
+	// keeps a well-behaved client off the network, and no other.
+	ClosedProxy Isolation = "closed-proxy"
+)
+
+// inNamespace runs f on a thread that is in namespaces of its own: a network
+// with loopback alone, and the machine's files read-only but for dir. Sockets
+// that f opens and programs that it starts stay there; f must not hand work to
+// other goroutines. The thread ends afterwards, and the namespaces end with the
+// last program and socket in them: nothing has to be cleaned up.
+func inNamespace(dir string, f func() error) error {
+	done := make(chan error, 1)
+	onThread(func() {
+		if err := separate(dir); err != nil {
+			done <- fmt.Errorf("make namespaces for the Gemini CLI: %w", err)
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
+
+// onThread runs f in a goroutine whose thread ends with it. That is never the
+// process's first thread, which cannot end.
+func onThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		defer runtime.UnlockOSThread()
+		done := make(chan struct{})
+		onThread(func() { defer close(done); f() }) // this thread is held until it is done
+		<-done
+	}()
+}
+
+func separate(dir string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	readOnly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &readOnly); err != nil {
+		return fmt.Errorf("make the machine's files read-only: %w", err)
+	}
+	writable := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &writable); err != nil {
+		return fmt.Errorf("make %s writable: %w", dir, err)
+	}
+	return loopbackUp()
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("bring loopback up: %w", err)
+	}
+	return nil
+}
+
+// closedPort takes a port of loopback at which nobody listens, and nobody can
+// while it is held. release gives it back.
+func closedPort() (address string, release func(), err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	release = func() { _ = unix.Close(fd) }
+	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		release()
+		return "", nil, fmt.Errorf("take a closed port of loopback: %w", err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		release()
+		return "", nil, err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port), release, nil
+}
+
+// openTerminal makes a pseudo-terminal: master is ours, slave the program's.
+func openTerminal() (master, slave *os.File, err error) {
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a pseudo-terminal: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			master.Close()
+		}
+	}()
+	conn, err := master.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var n int
+	var ioctl error
+	err = conn.Control(func(fd uintptr) {
+		if ioctl = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); ioctl != nil {
+			return
+		}
+		if n, ioctl = unix.IoctlGetInt(int(fd), unix.TIOCGPTN); ioctl != nil {
+			return
+		}
+		ioctl = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 120})
+	})
+	if err == nil {
+		err = ioctl
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("set up a pseudo-terminal: %w", err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a pseudo-terminal: %w", err)
+	}
+	return master, slave, nil
+}

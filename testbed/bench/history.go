@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"savepoint/testbed/notes"
+)
+
+// Past is one line of the history: a run, without its samples.
+type Past struct {
+	Run         string       `json:"run"`
+	Started     time.Time    `json:"started"`
+	Plan        Plan         `json:"plan"`
+	Environment Environment  `json:"environment"`
+	Targets     []Target     `json:"targets"`
+	Figures     []PastFigure `json:"figures,omitempty"`
+}
+
+// PastFigure is one figure of a past run.
+type PastFigure struct {
+	Experiment string `json:"experiment"`
+	Figure
+}
+
+// past is a run as a line of the history.
+func past(rep *Report) Past {
+	p := Past{Run: rep.Info.ID, Started: rep.Info.Started, Plan: rep.Info.Plan, Environment: rep.Info.Environment, Targets: Targets(rep)}
+	for _, res := range rep.Results {
+		for _, f := range res.Figures() {
+			if f.N > 0 {
+				p.Figures = append(p.Figures, PastFigure{res.Experiment, f})
+			}
+		}
+	}
+	return p
+}
+
+// maxLine bounds one line of a history.
+const maxLine = 16 << 20
+
+// ReadHistory reads JSON Lines of past runs, oldest first.
+func ReadHistory(in io.Reader) ([]Past, error) {
+	var out []Past
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var p Past
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return nil, fmt.Errorf("read the history: line %d: %w", n, err)
+		}
+		out = append(out, p)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the history: %w", err)
+	}
+	slices.SortStableFunc(out, func(a, b Past) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Run, b.Run)) })
+	return out, nil
+}
+
+// ReadHistoryFile is ReadHistory of a file; one that is not there is empty.
+func ReadHistoryFile(path string) ([]Past, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the history: %w", err)
+	}
+	defer f.Close()
+	return ReadHistory(f)
+}
+
+// AppendHistory adds a run to the history in a file, or replaces its line there:
+// a run that went on has one. The file is written as a whole, so it is never cut.
+func AppendHistory(path string, rep *Report) ([]Past, error) {
+	all, err := ReadHistoryFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; mend or move %s", err, path)
+	}
+	p := past(rep)
+	all = slices.DeleteFunc(all, func(o Past) bool { return o.Run == p.Run && o.Started.Equal(p.Started) })
+	all = append(all, p)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for _, o := range all {
+		if err := enc.Encode(o); err != nil {
+			return nil, fmt.Errorf("write the history: %w", err)
+		}
+	}
+	if err := notes.Write(path, b.Bytes()); err != nil {
+		return nil, fmt.Errorf("write the history: %w", err)
+	}
+	return all, nil
+}
+
+// trend draws every target over the runs that may be compared with the last one:
+// those of its plan and its machine.
+func trend(history []Past) []chart {
+	if len(history) == 0 {
+		return nil
+	}
+	last := history[len(history)-1]
+	var out []chart
+	for _, t := range last.Targets {
+		var points []point
+		var names []string
+		for _, p := range history {
+			if p.Plan != last.Plan || !sameMachine(p.Environment, last.Environment) {
+				continue
+			}
+			i := slices.IndexFunc(p.Targets, func(o Target) bool { return o.Name == t.Name })
+			if i < 0 || p.Targets[i].Number == nil || !plausible(*p.Targets[i].Number) {
+				continue
+			}
+			v := *p.Targets[i].Number
+			points = append(points, point{x: float64(len(points)), y: v, low: v, high: v})
+			names = append(names, p.Started.UTC().Format("01-02"))
+		}
+		if len(points) < 2 {
+			continue
+		}
+		c := newCurve([]line{{name: t.Name, points: points}}, t.Unit, false)
+		c.XTicks = c.XTicks[:0]
+		for i, name := range names {
+			// Only as many dates as there is room for.
+			if i == 0 || i == len(names)-1 || len(names) <= 6 {
+				c.XTicks = append(c.XTicks, tick{c.Lines[0].Dots[i].X, name})
+			}
+		}
+		out = append(out, chart{Kind: Lines, Title: t.Name, Note: fmt.Sprintf("Target: %s. Last: %s.", t.Target, t.Value), Curve: c})
+	}
+	return out
+}

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// Progress is how far a run is.
+type Progress struct {
+	Experiment   string
+	Index, Count int // which experiment of how many, from 1
+	Done, Total  int // within the experiment; Total is 0 while unknown
+	// What is being done, or how the experiment ended when Ended.
+	What  string
+	Ended bool
+	// Elapsed is the time of the experiment so far, Left an estimate for the
+	// rest of the run.
+	Elapsed, Left time.Duration
+}
+
+// progress estimates from what the experiments say of themselves, corrected by
+// how long the finished ones took instead.
+type progress struct {
+	r              *Runner
+	began          time.Time
+	expected       []time.Duration // per experiment; 0 once it has ended
+	said, measured time.Duration   // of those that ran
+}
+
+// unsaid is the estimate for an experiment that says nothing.
+const unsaid = time.Minute
+
+func newProgress(r *Runner) *progress {
+	p := &progress{r: r, expected: make([]time.Duration, len(r.Experiments))}
+	for i, e := range r.Experiments {
+		p.expected[i] = e.Full
+		if r.Plan.Quick {
+			p.expected[i] = e.Quick
+		}
+		if p.expected[i] <= 0 {
+			p.expected[i] = unsaid
+		}
+		// What is kept is not waited for. A file that cannot be read is
+		// reported when its turn comes.
+		if kept, err := r.finished(e.Name); err == nil && kept {
+			p.expected[i] = 0
+		}
+	}
+	return p
+}
+
+func (p *progress) tell(i int, e Progress) {
+	if p.r.Progress == nil {
+		return
+	}
+	e.Experiment, e.Index, e.Count = p.r.Experiments[i].Name, i+1, len(p.r.Experiments)
+	p.r.Progress(e)
+}
+
+// begin returns what experiment i calls with its own progress.
+func (p *progress) begin(i int) func(done, total int, what string) {
+	p.began = p.r.Now()
+	report := func(done, total int, what string) {
+		elapsed := p.r.Now().Sub(p.began)
+		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, done, total, elapsed)})
+	}
+	report(0, 0, "")
+	return report
+}
+
+// end tells how experiment i ended.
+func (p *progress) end(i int, how string) {
+	e := Progress{What: how, Ended: true}
+	if said := p.expected[i]; said > 0 && how != "kept" {
+		e.Elapsed = p.r.Now().Sub(p.began)
+		if how == "done" {
+			p.said, p.measured = p.said+said, p.measured+e.Elapsed
+		}
+	}
+	p.expected[i] = 0
+	e.Left = p.rest(i)
+	p.tell(i, e)
+}
+
+// left is the rest of experiment i and of those after it.
+func (p *progress) left(i, done, total int, elapsed time.Duration) time.Duration {
+	here := max(0, p.expected[i]-elapsed)
+	// Its own pace counts once there is one.
+	if done > 0 && total > 0 && 20*done >= total {
+		here = time.Duration(float64(elapsed) / float64(done) * float64(max(0, total-done)))
+	}
+	return here + p.rest(i)
+}
+
+func (p *progress) rest(i int) time.Duration {
+	var sum time.Duration
+	for _, d := range p.expected[i+1:] {
+		sum += d
+	}
+	if p.said > 0 {
+		sum = time.Duration(float64(sum) * min(10, max(0.1, float64(p.measured)/float64(p.said))))
+	}
+	return sum
+}
+
+// ProgressLines returns a Progress that writes a line per step to a log or a terminal;
+// steps that follow each other within a second are left out.
+func ProgressLines(w io.Writer, now func() time.Time) func(Progress) {
+	var last time.Time
+	return func(p Progress) {
+		at := now()
+		if !p.Ended && p.Done > 0 && at.Sub(last) < time.Second {
+			return
+		}
+		last = at
+		line := fmt.Sprintf("[%d/%d] %s", p.Index, p.Count, p.Experiment)
+		switch {
+		case p.Ended && p.Elapsed > 0:
+			line += fmt.Sprintf(": %s, %s", p.What, round(p.Elapsed))
+		case p.Ended:
+			line += ": " + p.What
+		default:
+			if p.Total > 0 {
+				line += fmt.Sprintf(" %d/%d", p.Done, p.Total)
+			}
+			if p.What != "" {
+				line += " " + p.What
+			}
+		}
+		if p.Left > 0 {
+			line += fmt.Sprintf(" (about %s left)", round(p.Left))
+		}
+		// A line that cannot be shown is no reason to stop measuring.
+		_, _ = fmt.Fprintln(w, line)
+	}
+}
+
+func round(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

@@ -1,0 +1,170 @@
+package trials
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"savepoint/orchestrator"
+	"savepoint/policy"
+	"savepoint/testbed/bench"
+)
+
+// forgetful is a journal in memory that drops what is settled, so that what grows
+// beside it is the engine.
+type forgetful struct {
+	mu sync.Mutex
+	tx map[orchestrator.TxID][]orchestrator.Record
+}
+
+func newForgetful() *forgetful {
+	return &forgetful{tx: map[orchestrator.TxID][]orchestrator.Record{}}
+}
+
+func (f *forgetful) AppendAll(_ context.Context, rs []orchestrator.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range rs {
+		f.tx[r.Tx] = append(f.tx[r.Tx], r)
+		if r.Settled {
+			delete(f.tx, r.Tx)
+		}
+	}
+	return nil
+}
+
+func (f *forgetful) Append(ctx context.Context, r orchestrator.Record) error {
+	return f.AppendAll(ctx, []orchestrator.Record{r})
+}
+
+func (f *forgetful) Records(_ context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
+	return func(yield func(orchestrator.Record, error) bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for id, rs := range f.tx {
+			for _, r := range rs {
+				if (tx == "" || id == tx) && !yield(r, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (f *forgetful) Close() error { return nil }
+
+// counted are an engine's ports that count what happens after a command's end.
+type counted struct {
+	after        atomic.Bool
+	syncs, calls atomic.Int64
+}
+
+func (c *counted) call() {
+	if c.after.Load() {
+		c.calls.Add(1)
+	}
+}
+
+type countedJournal struct {
+	*forgetful
+	c *counted
+}
+
+func (j countedJournal) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
+	if j.c.after.Load() {
+		j.c.syncs.Add(1)
+	}
+	return j.forgetful.AppendAll(ctx, rs)
+}
+
+func (j countedJournal) Append(ctx context.Context, r orchestrator.Record) error {
+	return j.AppendAll(ctx, []orchestrator.Record{r})
+}
+
+type countedExecutor struct {
+	orchestrator.Executor
+	c *counted
+}
+
+func (x countedExecutor) Run(ctx context.Context, sb orchestrator.Sandbox, p policy.Permit, r orchestrator.ExecRequest) (orchestrator.ExecResult, error) {
+	res, err := x.Executor.Run(ctx, sb, p, r)
+	x.c.after.Store(true)
+	return res, err
+}
+
+type countedVMs struct {
+	orchestrator.Hypervisor
+	c *counted
+}
+
+func (h countedVMs) Status(ctx context.Context, vm orchestrator.VMRef) (orchestrator.VMStatus, error) {
+	h.c.call()
+	return h.Hypervisor.Status(ctx, vm)
+}
+
+func (h countedVMs) Start(ctx context.Context, r orchestrator.VMRequest) error {
+	h.c.call()
+	return h.Hypervisor.Start(ctx, r)
+}
+
+func (h countedVMs) Stop(ctx context.Context, r orchestrator.VMRequest) error {
+	h.c.call()
+	return h.Hypervisor.Stop(ctx, r)
+}
+
+type countedSnapshots struct {
+	orchestrator.Snapshotter
+	c *counted
+}
+
+func (s countedSnapshots) Create(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	s.c.call()
+	return s.Snapshotter.Create(ctx, r)
+}
+
+func (s countedSnapshots) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	s.c.call()
+	return s.Snapshotter.Delete(ctx, r)
+}
+
+func (s countedSnapshots) List(ctx context.Context, vm orchestrator.VMRef) ([]orchestrator.Snapshot, error) {
+	s.c.call()
+	return s.Snapshotter.List(ctx, vm)
+}
+
+// commitCost counts what lies between the end of a command and its answer.
+func commitCost(ctx context.Context, r *bench.Run) error {
+	cfg, err := simulated(1)
+	if err != nil {
+		return err
+	}
+	c := &counted{}
+	cfg.Journal = countedJournal{newForgetful(), c}
+	cfg.Executor = countedExecutor{cfg.Executor, c}
+	cfg.Hypervisor = countedVMs{cfg.Hypervisor, c}
+	for b, s := range cfg.Snapshotters {
+		cfg.Snapshotters[b] = countedSnapshots{s, c}
+	}
+	e, err := orchestrator.New(cfg)
+	if err != nil {
+		return err
+	}
+	for rep := range 20 {
+		c.after.Store(false)
+		c.syncs.Store(0)
+		c.calls.Store(0)
+		out, err := e.Run(ctx, work(0))
+		if err == nil && out.State != orchestrator.StateCommitted {
+			err = fmt.Errorf("it is %s: %s", out.State, out.Reason)
+		}
+		if err != nil {
+			return fmt.Errorf("count what a commit costs: %w", err)
+		}
+		r.Add(bench.Sample{Arm: "commit", Rep: rep, Metrics: map[string]float64{
+			bench.MetricSyncs: float64(c.syncs.Load()), bench.MetricCalls: float64(c.calls.Load()),
+		}})
+	}
+	return nil
+}

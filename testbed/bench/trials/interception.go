@@ -1,0 +1,223 @@
+package trials
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"savepoint/orchestrator"
+	"savepoint/policy"
+	"savepoint/testbed/bench"
+)
+
+//go:embed corpus/blacklist.txt
+var blacklist string
+
+//go:embed corpus/disguised.txt
+var disguised string
+
+//go:embed corpus/everyday.txt
+var everyday string
+
+// Classes of the corpora that are part of savepoint.
+const (
+	classBlacklist = "blacklist"
+	classDisguised = "disguised"
+	classEveryday  = "everyday"
+)
+
+const metricFalseDenial = "false_denial"
+
+// judged is one command and what the policy has to say of it. Commands that only
+// are there, with no right answer, have neither.
+type judged struct {
+	corpus, class, command string
+	deny, benign           bool
+}
+
+// Interception has the policy judge corpora of commands: those that are part of
+// savepoint, and those in the files of dirs (see Corpora).
+func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
+	return bench.Experiment{
+		Name: bench.ExpInterception, Title: "What the policy stops",
+		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of harmless ones that are denied. A command of neither kind counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise) and "everyday" are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is not denied runs inside a boundary.`,
+		Metrics: []bench.Metric{
+			{Name: bench.MetricDecision, Unit: bench.Seconds, Better: bench.Lower, Text: "one decision"},
+			{Name: bench.MetricCaught, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "denied, of what is to be stopped"},
+			{Name: metricFalseDenial, Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "denied, of what is harmless"},
+		},
+		Plots: []bench.Plot{
+			{Kind: bench.Bars, Title: "Share that is stopped, by class", Metric: bench.MetricCaught, X: bench.ByArm},
+			{Kind: bench.Bars, Title: "Share of harmless commands that are denied", Metric: metricFalseDenial, X: bench.ByArm},
+		},
+		Quick: 10 * time.Second, Full: time.Minute,
+		Run: func(ctx context.Context, r *bench.Run) error {
+			list := ownCorpora()
+			for _, dir := range dirs {
+				more, err := Corpora(dir)
+				if err != nil {
+					return err
+				}
+				list = append(list, more...)
+			}
+			if r.Plan.Quick && len(list) > quickCommands {
+				list = some(r, list)
+			}
+			return judgeAll(ctx, r, d, list)
+		},
+	}
+}
+
+// quickCommands bounds the commands of a quick run.
+const quickCommands = 4000
+
+// some keeps the commands that have a right answer, and of the others as many as
+// there is room for, drawn by the plan's seed.
+func some(r *bench.Run, list []judged) []judged {
+	perm := r.Rand("commands of a quick run").Perm(len(list))
+	slices.SortStableFunc(perm, func(a, b int) int { return weight(list[a]) - weight(list[b]) })
+	keep := slices.Sorted(slices.Values(perm[:quickCommands]))
+	out := make([]judged, len(keep))
+	for i, k := range keep {
+		out[i] = list[k]
+	}
+	r.Note("a quick run judges %d of %d commands: all that are to be stopped, and harmless ones drawn by the seed", len(out), len(list))
+	return out
+}
+
+func weight(j judged) int {
+	if j.deny || j.corpus == "savepoint" {
+		return 0
+	}
+	return 1
+}
+
+func judgeAll(ctx context.Context, r *bench.Run, d orchestrator.Decider, list []judged) error {
+	var missed, refused [][]string
+	for i, j := range list {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if i%200 == 0 {
+			r.Progress(i, len(list), j.corpus)
+		}
+		request := policy.Request{Command: j.command, User: policy.Agent}
+		verdict := d.Decide(request)
+		began := time.Now()
+		d.Decide(request)
+		s := bench.Sample{
+			Arm: j.class, Labels: map[string]string{"corpus": j.corpus},
+			Metrics: map[string]float64{bench.MetricDecision: time.Since(began).Seconds()},
+		}
+		denied := verdict.Decision == policy.Deny
+		switch {
+		case j.deny:
+			s.Metrics[bench.MetricCaught] = share(denied)
+			if !denied {
+				missed = append(missed, []string{j.corpus, j.class, j.command, verdict.Decision.String()})
+			}
+		case j.benign:
+			s.Metrics[metricFalseDenial] = share(denied)
+			if denied {
+				refused = append(refused, []string{j.corpus, j.command, verdict.Rule})
+			}
+		}
+		r.Add(s)
+	}
+	r.Progress(len(list), len(list), "")
+	r.Table(bench.Table{Title: "To be stopped, and not denied", Columns: []string{"corpus", "class", "command", "verdict"}, Rows: missed, Note: fmt.Sprintf("%d commands", len(missed))})
+	r.Table(bench.Table{Title: "Harmless, and denied", Columns: []string{"corpus", "command", "rule"}, Rows: refused, Note: fmt.Sprintf("%d commands", len(refused))})
+	return nil
+}
+
+func share(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func ownCorpora() (list []judged) {
+	for class, text := range map[string]string{classBlacklist: blacklist, classDisguised: disguised, classEveryday: everyday} {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); line != "" {
+				list = append(list, judged{corpus: "savepoint", class: class, command: line, deny: class != classEveryday, benign: class == classEveryday})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b judged) int { return strings.Compare(a.class+a.command, b.class+b.command) })
+	return list
+}
+
+// Corpora reads the corpora of a directory: files NAME.tsv with a header line. A
+// file with the columns expected, class and command has commands with a right
+// answer; of others with a column command, those called benign-… are harmless and
+// those called attack-… have none: only the caller knows what they are for. In
+// commands \n, \t, \r, \0, \e and \\ stand for what they say.
+func Corpora(dir string) ([]judged, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.tsv"))
+	if err != nil {
+		return nil, fmt.Errorf("look for corpora in %s: %w", dir, err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("look for corpora in %s: there is no file *.tsv", dir)
+	}
+	var list []judged
+	for _, name := range files {
+		more, err := corpus(name)
+		if err != nil {
+			return nil, fmt.Errorf("read corpus %s: %w", name, err)
+		}
+		list = append(list, more...)
+	}
+	return list, nil
+}
+
+func corpus(name string) (list []judged, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	title := strings.TrimSuffix(filepath.Base(name), ".tsv")
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	var columns []string
+	for in.Scan() {
+		cells := strings.Split(in.Text(), "\t")
+		if columns == nil {
+			columns = cells
+			if !slices.Contains(columns, "command") {
+				return nil, fmt.Errorf("it has no column command")
+			}
+			continue
+		}
+		if len(cells) != len(columns) {
+			return nil, fmt.Errorf("a line has %d cells for %d columns: %.60s", len(cells), len(columns), in.Text())
+		}
+		j := judged{corpus: title, class: title, benign: strings.HasPrefix(title, "benign-")}
+		for i, c := range columns {
+			switch c {
+			case "command":
+				j.command = unescape(cells[i])
+			case "class":
+				j.class = title + "/" + cells[i]
+			case "expected":
+				j.deny, j.benign = cells[i] == "deny", cells[i] != "deny"
+			}
+		}
+		list = append(list, j)
+	}
+	return list, in.Err()
+}
+
+// unescape reads the escapes of a corpus from left to right.
+func unescape(s string) string {
+	return strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t", `\r`, "\r", `\0`, "\x00", `\e`, "\x1b").Replace(s)
+}

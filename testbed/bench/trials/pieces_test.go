@@ -1,0 +1,80 @@
+package trials
+
+import (
+	"archive/zip"
+	"bytes"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"savepoint/orchestrator"
+	"savepoint/policy"
+)
+
+// What is sent to the guest is text that a shell reads, and an archive that pip
+// can read.
+func TestPieces(t *testing.T) {
+	files := pieces()
+	if len(damages()) < 20 {
+		t.Errorf("%d damages, want at least 20", len(damages()))
+	}
+	for name, text := range files {
+		switch {
+		case strings.HasSuffix(name, ".sh"):
+			cmd := exec.Command("sh", "-n")
+			cmd.Stdin = strings.NewReader(text)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", name, err, out)
+			}
+		case strings.HasSuffix(name, ".whl"):
+			z, err := zip.NewReader(bytes.NewReader([]byte(text)), int64(len(text)))
+			if err != nil || len(z.File) < wheelModules {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// The policy lets the experiments' own commands into a boundary: one that it
+// denied would measure nothing.
+func TestCommandsPass(t *testing.T) {
+	e := engine(t)
+	var commands []string
+	for _, d := range damages() {
+		commands = append(commands, d.command())
+	}
+	for _, w := range workloads() {
+		commands = append(commands, w.command)
+		v := e.Decide(policy.Request{Command: w.command, User: policy.Agent})
+		if reads := v.Decision == policy.Allow; reads != w.reads {
+			t.Errorf("%s: %v, read-only %v is wanted", w.command, v.Decision, w.reads)
+		}
+	}
+	commands = append(commands, "mkdir -p "+stage, "tar -x -f - -C "+stage+" --no-same-owner", "sh "+stage+"/copy.sh", "python3 -m pip --version")
+	for _, c := range commands {
+		for _, as := range []policy.User{policy.Agent, policy.Root} {
+			if v := e.Decide(policy.Request{Command: c, User: as}); v.Decision == policy.Deny {
+				t.Errorf("%s as %s: denied (%s): %s", c, as, v.Rule, v.Reason)
+			}
+		}
+	}
+}
+
+func TestUndone(t *testing.T) {
+	exit := func(code int) *int { return &code }
+	for name, c := range map[string]struct {
+		out  orchestrator.Outcome
+		good bool
+	}{
+		"taken and undone":   {orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}, true},
+		"connection lost":    {orchestrator.Outcome{State: orchestrator.StateRolledBack}, true},
+		"it did not take":    {orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake)}, false},
+		"committed":          {orchestrator.Outcome{State: orchestrator.StateCommitted, ExitCode: exit(0)}, false},
+		"stuck":              {orchestrator.Outcome{State: orchestrator.StateStuck}, false},
+		"denied, not ruined": {orchestrator.Outcome{State: orchestrator.StateDenied}, false},
+	} {
+		if err := undone(c.out); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

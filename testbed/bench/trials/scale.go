@@ -1,0 +1,218 @@
+package trials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"savepoint/orchestrator"
+	"savepoint/orchestrator/journal"
+	"savepoint/policy"
+	"savepoint/testbed/bench"
+	"savepoint/testbed/sim"
+	"savepoint/testbed/sim/world"
+)
+
+const (
+	metricLatency = "latency_p99"
+	metricHeap    = "heap"
+)
+
+// Scale measures the engine on a simulated cluster that answers at once, and the
+// journal on this machine's disk, in a directory below dir.
+func Scale(dir string) bench.Experiment {
+	return bench.Experiment{
+		Name: bench.ExpScale, Title: "How it grows",
+		Method: `The engine runs transactions that commit, each with a snapshot of the whole machine, in 1 to 1,000 sandboxes of a simulated cluster that answers at once: what is measured is savepoint itself. It is measured with a journal in memory, and with the journal on this machine's disk (arm "engine on disk"). "memory growth" is the heap after the second half of the transactions by that after the first. "journal" writes transactions alone, two durable writes each, from as many writers as the label says. "commit" counts the durable writes and the calls to the cluster between the end of a command and its answer. Simulated sandboxes are on one node: the engine does not know nodes.`,
+		Metrics: []bench.Metric{
+			{Name: bench.MetricTxRate, Unit: bench.PerSec, Better: bench.Higher, Text: "transactions a second"},
+			{Name: metricLatency, Unit: bench.Seconds, Better: bench.Lower, Text: "of one transaction, 99th percentile"},
+			{Name: metricHeap, Unit: bench.Bytes, Better: bench.Lower, Text: "heap at the end"},
+			{Name: bench.MetricGrowth, Unit: bench.Ratio, Better: bench.Lower, Text: "heap of the second half by that of the first"},
+			{Name: bench.MetricSyncs, Unit: bench.Count, Better: bench.Lower, Exact: true},
+			{Name: bench.MetricCalls, Unit: bench.Count, Better: bench.Lower, Exact: true},
+		},
+		Plots: []bench.Plot{
+			{Kind: bench.Lines, Title: "Transactions a second, by sandboxes", Metric: bench.MetricTxRate, X: bench.LabelSandboxes, Series: bench.ByArm, Log: true},
+			{Kind: bench.Lines, Title: "Heap, by sandboxes", Metric: metricHeap, X: bench.LabelSandboxes, Series: bench.ByArm},
+		},
+		Quick: 40 * time.Second, Full: 10 * time.Minute,
+		Run: func(ctx context.Context, r *bench.Run) error { return scale(ctx, r, dir) },
+	}
+}
+
+func scale(ctx context.Context, r *bench.Run, dir string) error {
+	if err := commitCost(ctx, r); err != nil {
+		return err
+	}
+	counts := []int{1, 10, 100, 1000}
+	var arms []bench.Arm
+	for _, boxes := range counts {
+		n := r.Reps(6000, 40000)
+		if r.Plan.Repeat > 0 {
+			n = 6000
+		}
+		label := map[string]string{bench.LabelSandboxes: strconv.Itoa(boxes)}
+		arms = append(arms,
+			bench.Arm{Name: "engine", Labels: label, Do: func(ctx context.Context) (bench.Sample, error) { return drive(ctx, nil, boxes, n) }},
+			bench.Arm{Name: "engine on disk", Labels: label, Do: func(ctx context.Context) (bench.Sample, error) {
+				j, drop, err := onDisk(dir)
+				if err != nil {
+					return bench.Sample{}, err
+				}
+				defer drop()
+				return drive(ctx, j, boxes, n/8)
+			}})
+	}
+	for _, writers := range []int{1, 16} {
+		arms = append(arms, bench.Arm{
+			Name: "journal", Labels: map[string]string{"writers": strconv.Itoa(writers)},
+			Do: func(ctx context.Context) (bench.Sample, error) { return writeJournal(ctx, dir, writers, 2000) },
+		})
+	}
+	return bench.Interleave(ctx, r, arms, r.Reps(2, 5), 0)
+}
+
+// onDisk opens a journal in a directory of its own; drop closes and removes it.
+func onDisk(dir string) (*journal.Journal, func(), error) {
+	d, err := os.MkdirTemp(dir, "bench-journal-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a directory for a journal: %w", err)
+	}
+	j, err := journal.Open(filepath.Join(d, "journal.db"), journal.Options{})
+	if err != nil {
+		_ = os.RemoveAll(d)
+		return nil, nil, err
+	}
+	return j, func() { _ = j.Close(); _ = os.RemoveAll(d) }, nil
+}
+
+// simulated is the configuration of an engine on a cluster that answers at once.
+func simulated(boxes int) (orchestrator.Config, error) {
+	d, err := world.Policy()
+	if err != nil {
+		return orchestrator.Config{}, err
+	}
+	p := &world.Process{C: world.New(world.Options{Sandboxes: boxes, NewestOnly: true}), Disk: sim.NewJournal("sim", nil)}
+	c := p.Config(d)
+	c.NewID = nil
+	return c, nil
+}
+
+// work is what the simulated transactions do.
+func work(box int) orchestrator.Spec {
+	return orchestrator.Spec{Sandbox: world.Box(box), Command: "echo a > /etc/a", As: policy.Root, Boundary: orchestrator.BoundaryMachine}
+}
+
+// drive runs n transactions over the sandboxes with 64 callers, in two halves. A
+// nil journal is one in memory that forgets what is settled.
+func drive(ctx context.Context, j orchestrator.Journal, boxes, n int) (bench.Sample, error) {
+	c, err := simulated(boxes)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	if c.Journal = j; j == nil {
+		c.Journal = newForgetful()
+	}
+	e, err := orchestrator.New(c)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	if err := hammer(ctx, e, boxes, 8*boxes, nil); err != nil { // every sandbox has what it keeps
+		return bench.Sample{}, err
+	}
+	took := make([]float64, n)
+	began := time.Now()
+	if err := hammer(ctx, e, boxes, n/2, took[:n/2]); err != nil {
+		return bench.Sample{}, err
+	}
+	first := time.Since(began)
+	before := heap()
+	began = time.Now()
+	if err := hammer(ctx, e, boxes, n-n/2, took[n/2:]); err != nil {
+		return bench.Sample{}, err
+	}
+	total := first + time.Since(began)
+	after := heap()
+	runtime.KeepAlive(e)
+	return bench.Sample{Metrics: map[string]float64{
+		bench.MetricTxRate: float64(n) / total.Seconds(), metricLatency: bench.Quantile(took, 0.99),
+		metricHeap: after, bench.MetricGrowth: after / before,
+	}}, nil
+}
+
+// hammer runs n transactions. Callers that meet in one sandbox try again.
+func hammer(ctx context.Context, e *orchestrator.Engine, boxes, n int, took []float64) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	callers := min(64, boxes)
+	fails := make([]error, callers)
+	for k := range callers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				began := time.Now()
+				_, err := e.Run(ctx, work(i%boxes))
+				for errors.Is(err, orchestrator.ErrBusy) {
+					runtime.Gosched()
+					_, err = e.Run(ctx, work(i%boxes))
+				}
+				if err != nil {
+					fails[k] = err
+					return
+				}
+				if took != nil {
+					took[i] = time.Since(began).Seconds()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(fails, context.Cause(ctx))...)
+}
+
+func heap() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// writeJournal writes n transactions of two durable writes.
+func writeJournal(ctx context.Context, dir string, writers, n int) (bench.Sample, error) {
+	j, drop, err := onDisk(dir)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	defer drop()
+	box := world.Box(0)
+	began := time.Now()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	fails := make([]error, writers)
+	for k := range writers {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				id := orchestrator.NewTxID(time.Now())
+				for _, r := range []orchestrator.Record{
+					{Tx: id, Sandbox: box.ID, At: time.Now(), State: orchestrator.StateBegun, Event: "begin", Data: []byte(`{}`)},
+					{Tx: id, Sandbox: box.ID, At: time.Now(), State: orchestrator.StateCommitted, Event: "committed", Data: []byte(`{}`), Settled: true},
+				} {
+					if err := j.Append(ctx, r); err != nil {
+						fails[k] = err
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return bench.Sample{Metrics: map[string]float64{bench.MetricTxRate: float64(n) / time.Since(began).Seconds()}}, errors.Join(fails...)
+}

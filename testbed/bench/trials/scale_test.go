@@ -1,0 +1,62 @@
+package trials
+
+import (
+	"testing"
+
+	"savepoint/testbed/bench"
+)
+
+func TestDrive(t *testing.T) {
+	s, err := drive(t.Context(), nil, 4, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []string{bench.MetricTxRate, metricLatency, metricHeap, bench.MetricGrowth} {
+		if s.Metrics[m] <= 0 {
+			t.Errorf("%s is %v", m, s.Metrics[m])
+		}
+	}
+	j, drop, err := onDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drop()
+	if _, err := drive(t.Context(), j, 2, 8); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = writeJournal(t.Context(), t.TempDir(), 2, 20); err != nil || s.Metrics[bench.MetricTxRate] <= 0 {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// A commit is one durable write and no call to the cluster (DESIGN's promise),
+// and the counters see a call that is made.
+func TestCommitCost(t *testing.T) {
+	run := bench.NewRun(Scale(t.TempDir()), bench.QuickPlan())
+	if err := commitCost(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range run.Result().Samples {
+		if s.Metrics[bench.MetricSyncs] != 1 || s.Metrics[bench.MetricCalls] != 0 {
+			t.Fatalf("after the command: %v", s.Metrics)
+		}
+	}
+	c := &counted{}
+	c.call()
+	c.after.Store(true)
+	c.call()
+	if c.calls.Load() != 1 {
+		t.Errorf("%d calls counted after the command, want 1", c.calls.Load())
+	}
+}
+
+func TestExplored(t *testing.T) {
+	line := "    crash_explore_test.go:64: 75 of 75 scenarios: 3,896 crash points, all single deaths, 10,978 pairs (those of 448 first deaths)"
+	if !explored.MatchString(line) {
+		t.Fatal("the line is not recognised")
+	}
+	m := numbers.FindAllStringSubmatch(line, -1)
+	if len(m) != 2 || m[0][1] != "3,896" || m[1][1] != "10,978" {
+		t.Errorf("%q", m)
+	}
+}

@@ -1,0 +1,205 @@
+package trials
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"savepoint/orchestrator"
+	"savepoint/policy"
+	"savepoint/testbed/bench"
+	"savepoint/testbed/model"
+)
+
+// armOnDemand is savepoint with the snapshot taken when the command comes.
+const armOnDemand = "savepoint, snapshot on demand"
+
+const labelBoundary = "boundary"
+
+// Turns compares whole agent turns: the model's answer, and its command.
+func Turns(g *Rig) bench.Experiment {
+	return bench.Experiment{
+		Name: bench.ExpAgentTurn, Title: "A whole agent turn",
+		Method: `A turn asks a model server for the next action and runs the command that it names. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is deleted is deleted in the background, as in an agent's session.`,
+		Plots: []bench.Plot{
+			{Kind: bench.Bars, Title: "One turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Where: map[string]string{bench.LabelThink: "2"}},
+			{Kind: bench.Lines, Title: "A turn, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
+		},
+		Quick: 60 * time.Second, Full: 25 * time.Minute,
+		Run: g.turns,
+	}
+}
+
+func (g *Rig) turns(ctx context.Context, r *bench.Run) error {
+	sb, err := g.ready(ctx, r)
+	if err != nil {
+		return err
+	}
+	m, err := startModel()
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	r.Fact("model", model.Name)
+	thinks, bounds := []int{0, 2, 8}, []orchestrator.Boundary{orchestrator.BoundaryMachine}
+	if r.Plan.Quick {
+		thinks = []int{2}
+	}
+	if sb.Workspace != "" {
+		bounds = []orchestrator.Boundary{orchestrator.BoundaryWorkspace, orchestrator.BoundaryMachine}
+	}
+	if r.Plan.Quick {
+		bounds = bounds[:1]
+	}
+	for _, b := range bounds {
+		for _, think := range thinks {
+			if err := g.turnsOf(ctx, r, m, sb, b, think); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// turnsOf measures the arms of one boundary and one thinking time, each as a
+// session of its own: what is taken ahead in one arm is of no use in another.
+func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestrator.Sandbox, b orchestrator.Boundary, think int) error {
+	as := policy.Agent
+	if b != orchestrator.BoundaryWorkspace {
+		as = policy.Root
+	}
+	labels := map[string]string{bench.LabelThink: strconv.Itoa(think), labelBoundary: string(b)}
+	n := 0
+	edit := func() string { n++; return fmt.Sprintf("echo turn %d >> /workspace/turns-%s.txt", n, as) }
+	under := func(e *orchestrator.Engine) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := committed(ctx, e, orchestrator.Spec{Sandbox: sb, Command: edit(), As: as, Boundary: b})
+			return err
+		}
+	}
+	arms := []struct {
+		name          string
+		run           func(context.Context) error
+		before, after func(context.Context) error
+	}{
+		{bench.ArmBare, func(ctx context.Context) error { _, err := g.bare(ctx, sb, edit(), nil); return err }, nil, nil},
+		{bench.ArmSavepoint, under(g.Eager), func(ctx context.Context) error { return g.Eager.Ahead(ctx, sb, b) }, g.Eager.Quiet},
+		{armOnDemand, under(g.Engine), nil, func(ctx context.Context) error { _, err := g.Engine.Collect(ctx); return err }},
+	}
+	// Rounds of a few turns, the arms in an order of their own, so that the
+	// machine's moods hit all arms alike.
+	rounds, each := r.Reps(2, 4), r.Reps(3, 6)
+	order := r.Rand("order of sessions")
+	for round := range rounds {
+		for _, i := range order.Perm(len(arms)) {
+			a := arms[i]
+			r.Progress(round*len(arms), rounds*len(arms), fmt.Sprintf("%s, %s, %d s", a.name, b, think))
+			samples, err := session(ctx, m, time.Duration(think)*time.Second, each, a.run, a.before)
+			for k := range samples {
+				samples[k].Arm, samples[k].Labels, samples[k].Rep = a.name, labels, round*each+k
+			}
+			r.Add(samples...)
+			if a.after != nil {
+				if aerr := a.after(context.WithoutCancel(ctx)); err == nil {
+					err = aerr
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// session is a few turns in a row. The first is not measured: it opens connections.
+func session(ctx context.Context, m *thinker, think time.Duration, turns int, run, before func(context.Context) error) ([]bench.Sample, error) {
+	var out []bench.Sample
+	for i := range turns + 1 {
+		if i == 0 && before != nil {
+			if err := before(ctx); err != nil {
+				return out, err
+			}
+		}
+		began := time.Now()
+		if err := m.ask(ctx, think); err != nil {
+			return out, err
+		}
+		thought := time.Since(began)
+		if err := run(ctx); err != nil {
+			return out, err
+		}
+		took := time.Since(began)
+		if i > 0 {
+			out = append(out, bench.Sample{
+				Metrics: map[string]float64{bench.MetricSeconds: took.Seconds()},
+				Steps:   map[string]float64{"model": thought.Seconds(), bench.StepExecute: (took - thought).Seconds()},
+			})
+		}
+	}
+	return slices.Clip(out), nil
+}
+
+// thinker is a model server on loopback that thinks as long as it is asked to.
+type thinker struct {
+	server *model.Server
+	http   *http.Server
+	url    string
+	think  chan time.Duration
+}
+
+func startModel() (*thinker, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start the stand-in model: %w", err)
+	}
+	m := &thinker{url: "http://" + l.Addr().String(), think: make(chan time.Duration, 1)}
+	m.server = model.New(func(model.Request) model.Turn {
+		return model.Turn{Think: <-m.think, Calls: []model.Call{{Name: "run", Args: map[string]any{"command": "edit"}}}}
+	})
+	m.http = &http.Server{Handler: m.server, ReadHeaderTimeout: 10 * time.Second}
+	go m.http.Serve(l) //nolint:errcheck // ends with close
+	return m, nil
+}
+
+func (m *thinker) close() {
+	_ = m.server.Close()
+	_ = m.http.Close()
+}
+
+// ask waits for the model's next action.
+func (m *thinker) ask(ctx context.Context, think time.Duration) error {
+	m.think <- think
+	body, err := json.Marshal(map[string]any{
+		"model": model.Name, "messages": []map[string]string{{"role": "user", "content": "What next?"}},
+		"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "run"}}},
+	})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the stand-in model: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && (resp.StatusCode != http.StatusOK || !bytes.Contains(answer, []byte(`"tool_calls"`))) {
+		err = fmt.Errorf("status %d without a tool call", resp.StatusCode)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the stand-in model: %w", err)
+	}
+	return nil
+}
