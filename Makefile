@@ -19,11 +19,10 @@ BUILD := env CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
 # a second, and the stories start many.
 RACE := env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
 
-# The lab tier: packages with tests that start guests. A machine has one ZFS and
-# one set of network namespaces, and who copies its mounts keeps that ZFS busy:
-# what reaches these runs one package at a time. Guests wait more than they
-# compute, so the other packages run beside them: first those with guests, one at
-# a time, then the rest. make test runs each package once.
+# The lab tier: packages with tests that start guests. They share the machine,
+# so one package at a time; make test runs each package once. A machine has one
+# ZFS and one set of network namespaces, and who copies its mounts keeps that ZFS
+# busy: where two run at once (test-beside), what reaches these stays in one row.
 LAB_PACKAGES = $(shell grep -rl --include='*_test.go' SAVEPOINT_LAB . | xargs -r -n1 dirname | sort -u)
 OTHER_PACKAGES = $(filter-out $(LAB_PACKAGES),$(shell find . -name '*.go' -not -path '*/testdata/*' | xargs -n1 dirname | sort -u))
 LAB_SHARED := ^savepoint/testbed/(zfs|fabric|bench/gemini)( |$$)
@@ -45,7 +44,10 @@ demo: setup-demo build ## the whole story on a real virtual machine, from nothin
 	@$(STEP) "demo" bin/savepoint demo
 
 .PHONY: test
-test: setup-test vet ## everything with -race, the packages with guests beside the others
+test: setup-test vet race-others lab-test ## everything with -race: the packages without guests, then those with them
+
+.PHONY: test-beside
+test-beside: setup-test vet ## the same, two packages at a time: quicker, but tests that compare times may fail on few cores
 	@$(BESIDE) "$(MAKE) --no-print-directory lab-alone" "$(MAKE) --no-print-directory -k lab-beside race-others"
 
 .PHONY: test-fast
@@ -57,8 +59,8 @@ race: ## the same with the race detector
 	@$(STEP) "test -race" $(RACE) -timeout 40m ./...
 
 .PHONY: lab-test
-lab-test: setup-test ## only the packages that have tests with real guests
-	@$(BESIDE) "$(MAKE) --no-print-directory lab-alone" "$(MAKE) --no-print-directory lab-beside"
+lab-test: setup-test ## only the packages that have tests with real guests, one at a time
+	@$(STEP) "lab tests" $(LAB) $(or $(LAB_PACKAGES),./cmd/...)
 
 LAB = env SAVEPOINT_LAB=1 $(RACE) -count=1 -p 1 -timeout $(LAB_TIMEOUT)
 .PHONY: lab-alone lab-beside race-others
