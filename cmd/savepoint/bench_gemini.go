@@ -1,15 +1,11 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"maps"
-	"path"
-	"slices"
 
 	"savepoint/orchestrator"
 	"savepoint/testbed/bench/gemini"
@@ -41,28 +37,8 @@ func (g *geminiBox) Seed(ctx context.Context, files map[string]string) error {
 	if err != nil {
 		return err
 	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	dirs := map[string]bool{".": true}
-	for name := range files {
-		for d := path.Dir(name); !dirs[d]; d = path.Dir(d) {
-			dirs[d] = true
-		}
-	}
-	for _, d := range slices.Sorted(maps.Keys(dirs)) {
-		if err := w.WriteHeader(&tar.Header{Name: d + "/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(files[name]))}); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(w, files[name]); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
+	archive, err := trials.Archive(files, 0o644)
+	if err != nil {
 		return err
 	}
 	for _, step := range []struct {
@@ -70,7 +46,7 @@ func (g *geminiBox) Seed(ctx context.Context, files map[string]string) error {
 		stdin   io.Reader
 	}{
 		{"rm -rf " + geminiDir + " && mkdir -p " + geminiDir, nil},
-		{"tar -x -f - -C " + geminiDir, &buf},
+		{"tar -x -f - -C " + geminiDir, bytes.NewReader(archive)},
 	} {
 		out, err := g.b.s.engine.Run(ctx, orchestrator.Spec{Sandbox: sb, Command: step.command, Stdin: step.stdin, By: "bench"})
 		if err == nil && out.State != orchestrator.StateCommitted {

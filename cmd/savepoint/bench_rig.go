@@ -20,8 +20,7 @@ type benchmark struct {
 	s           *session
 	eager       *orchestrator.Engine
 	accelerator string
-	box         *orchestrator.Sandbox
-	made        bool // the sandbox is ours to destroy
+	box         *orchestrator.Sandbox // made by this run, which destroys it
 }
 
 // open opens the configured cluster, or the lab, once.
@@ -97,7 +96,7 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 	if err != nil {
 		return sb, err
 	}
-	b.box, b.made = &sb, true
+	b.box = &sb
 	return sb, nil
 }
 
@@ -124,7 +123,7 @@ func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox) error 
 
 // drop destroys the sandbox at the end.
 func (b *benchmark) drop(ctx context.Context) error {
-	if b.box == nil || !b.made || b.flags.keep {
+	if b.box == nil || b.flags.keep {
 		return nil
 	}
 	return b.destroy(ctx, *b.box)

@@ -34,7 +34,9 @@ func TestRelease(t *testing.T) {
 			w.snap(*sb, older, newer)
 			m.generation = older // its disk went back, the vm did not
 		}, orchestrator.ErrUnknownOutcome, "sandbox reset box"},
-		{"not rolled back", func(_ *world, m *machine, _ *orchestrator.Sandbox) { m.generation = string(older) + orchestrator.Undone }, orchestrator.ErrUnknownOutcome, "sandbox reset box"},
+		{"not rolled back", func(_ *world, m *machine, _ *orchestrator.Sandbox) {
+			m.generation = string(older) + orchestrator.Undone
+		}, orchestrator.ErrUnknownOutcome, "sandbox reset box"},
 		{"another guest", func(_ *world, m *machine, _ *orchestrator.Sandbox) { m.hostKey = "ssh-ed25519 other" }, orchestrator.ErrDenied, ""},
 		{"never finished", func(_ *world, _ *machine, sb *orchestrator.Sandbox) { sb.HostKey = "" }, orchestrator.ErrNotFound, "sandbox destroy box"},
 	} {

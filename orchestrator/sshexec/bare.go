@@ -1,6 +1,7 @@
 package sshexec
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,12 @@ func (c *Client) Bare(ctx context.Context, sb orchestrator.Sandbox, p policy.Per
 	}
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	var stdout, stderr growing
+	var stdout, stderr bytes.Buffer
 	s.Stdin, s.Stdout, s.Stderr = stdin, &stdout, &stderr
 	began := time.Now()
 	err = s.Run(p.Command())
-	res.Duration, res.Stdout, res.Stderr = time.Since(began), stdout.bytes, stderr.bytes
-	res.StdoutBytes, res.StderrBytes = int64(len(stdout.bytes)), int64(len(stderr.bytes))
+	res.Duration, res.Stdout, res.Stderr = time.Since(began), stdout.Bytes(), stderr.Bytes()
+	res.StdoutBytes, res.StderrBytes = int64(stdout.Len()), int64(stderr.Len())
 	var ended *ssh.ExitError
 	switch {
 	case err == nil:
@@ -59,12 +60,4 @@ func (c *Client) Bare(ctx context.Context, sb orchestrator.Sandbox, p policy.Per
 		return res, fmt.Errorf("bare exec on sandbox %s: %w: %w", sb.Name, orchestrator.ErrUnknownOutcome, context.Cause(ctx))
 	}
 	return res, fmt.Errorf("bare exec on sandbox %s: %w: %w", sb.Name, orchestrator.ErrUnknownOutcome, err)
-}
-
-// growing keeps all that is written to it.
-type growing struct{ bytes []byte }
-
-func (g *growing) Write(p []byte) (int, error) {
-	g.bytes = append(g.bytes, p...)
-	return len(p), nil
 }

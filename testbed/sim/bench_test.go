@@ -3,7 +3,6 @@ package sim_test
 import (
 	"context"
 	"errors"
-	"iter"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -16,45 +15,6 @@ import (
 	"savepoint/testbed/sim"
 	"savepoint/testbed/sim/world"
 )
-
-// flat is a journal in memory that forgets what has settled, so that what
-// grows beside it is the engine.
-type flat struct {
-	mu sync.Mutex
-	tx map[orchestrator.TxID][]orchestrator.Record
-}
-
-func (f *flat) AppendAll(_ context.Context, rs []orchestrator.Record) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range rs {
-		f.tx[r.Tx] = append(f.tx[r.Tx], r)
-		if r.Settled {
-			delete(f.tx, r.Tx)
-		}
-	}
-	return nil
-}
-
-func (f *flat) Append(ctx context.Context, r orchestrator.Record) error {
-	return f.AppendAll(ctx, []orchestrator.Record{r})
-}
-
-func (f *flat) Records(_ context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
-	return func(yield func(orchestrator.Record, error) bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for id, rs := range f.tx {
-			for _, r := range rs {
-				if (tx == "" || id == tx) && !yield(r, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (f *flat) Close() error { return nil }
 
 // engine is one on a cluster that answers at once.
 func engine(tb testing.TB, boxes int, j orchestrator.Journal) *orchestrator.Engine {
@@ -125,7 +85,7 @@ func BenchmarkEngine(b *testing.B) {
 	for _, j := range []string{"memory", "sqlite"} {
 		for _, kind := range []string{"commit", "fail"} {
 			b.Run(j+"/"+kind, func(b *testing.B) {
-				var jj orchestrator.Journal = &flat{tx: map[orchestrator.TxID][]orchestrator.Record{}}
+				var jj orchestrator.Journal = sim.NewForgetful()
 				if j == "sqlite" {
 					jj = sqlite(b)
 				}

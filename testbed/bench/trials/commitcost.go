@@ -3,57 +3,13 @@ package trials
 import (
 	"context"
 	"fmt"
-	"iter"
-	"sync"
 	"sync/atomic"
 
 	"savepoint/orchestrator"
 	"savepoint/policy"
 	"savepoint/testbed/bench"
+	"savepoint/testbed/sim"
 )
-
-// forgetful is a journal in memory that drops what is settled, so that what grows
-// beside it is the engine.
-type forgetful struct {
-	mu sync.Mutex
-	tx map[orchestrator.TxID][]orchestrator.Record
-}
-
-func newForgetful() *forgetful {
-	return &forgetful{tx: map[orchestrator.TxID][]orchestrator.Record{}}
-}
-
-func (f *forgetful) AppendAll(_ context.Context, rs []orchestrator.Record) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range rs {
-		f.tx[r.Tx] = append(f.tx[r.Tx], r)
-		if r.Settled {
-			delete(f.tx, r.Tx)
-		}
-	}
-	return nil
-}
-
-func (f *forgetful) Append(ctx context.Context, r orchestrator.Record) error {
-	return f.AppendAll(ctx, []orchestrator.Record{r})
-}
-
-func (f *forgetful) Records(_ context.Context, tx orchestrator.TxID) iter.Seq2[orchestrator.Record, error] {
-	return func(yield func(orchestrator.Record, error) bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for id, rs := range f.tx {
-			for _, r := range rs {
-				if (tx == "" || id == tx) && !yield(r, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (f *forgetful) Close() error { return nil }
 
 // counted are an engine's ports that count what happens after a command's end.
 type counted struct {
@@ -68,7 +24,7 @@ func (c *counted) call() {
 }
 
 type countedJournal struct {
-	*forgetful
+	*sim.Forgetful
 	c *counted
 }
 
@@ -76,7 +32,7 @@ func (j countedJournal) AppendAll(ctx context.Context, rs []orchestrator.Record)
 	if j.c.after.Load() {
 		j.c.syncs.Add(1)
 	}
-	return j.forgetful.AppendAll(ctx, rs)
+	return j.Forgetful.AppendAll(ctx, rs)
 }
 
 func (j countedJournal) Append(ctx context.Context, r orchestrator.Record) error {
@@ -141,7 +97,7 @@ func commitCost(ctx context.Context, r *bench.Run) error {
 		return err
 	}
 	c := &counted{}
-	cfg.Journal = countedJournal{newForgetful(), c}
+	cfg.Journal = countedJournal{sim.NewForgetful(), c}
 	cfg.Executor = countedExecutor{cfg.Executor, c}
 	cfg.Hypervisor = countedVMs{cfg.Hypervisor, c}
 	for b, s := range cfg.Snapshotters {

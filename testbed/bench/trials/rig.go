@@ -81,37 +81,45 @@ func pieces() map[string]string {
 	return out
 }
 
-// send unpacks files below stage, owned by root and readable by all.
-func (g *Rig) send(ctx context.Context, sb orchestrator.Sandbox, files map[string]string) error {
+// Archive is a tar of files by path and content, all with one mode, and of the
+// directories above them.
+func Archive(files map[string]string, mode int64) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	dirs := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+	for name := range files {
 		for dir := path.Dir(name); dir != "." && !dirs[dir]; dir = path.Dir(dir) {
 			dirs[dir] = true
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
 		if err := w.WriteHeader(&tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(files[name]))}
+		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(files[name]))}
 		if err := w.WriteHeader(h); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := io.WriteString(w, files[name]); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil {
+	err := w.Close()
+	return buf.Bytes(), err
+}
+
+// send unpacks files below stage, owned by root and readable by all.
+func (g *Rig) send(ctx context.Context, sb orchestrator.Sandbox, files map[string]string) error {
+	archive, err := Archive(files, 0o755)
+	if err != nil {
 		return err
 	}
 	if _, err := g.bare(ctx, sb, "mkdir -p "+stage, nil); err != nil {
 		return err
 	}
-	_, err := g.bare(ctx, sb, "tar -x -f - -C "+stage+" --no-same-owner", &buf)
+	_, err = g.bare(ctx, sb, "tar -x -f - -C "+stage+" --no-same-owner", bytes.NewReader(archive))
 	return err
 }
 

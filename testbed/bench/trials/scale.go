@@ -119,7 +119,7 @@ func drive(ctx context.Context, j orchestrator.Journal, boxes, n int) (bench.Sam
 		return bench.Sample{}, err
 	}
 	if c.Journal = j; j == nil {
-		c.Journal = newForgetful()
+		c.Journal = sim.NewForgetful()
 	}
 	e, err := orchestrator.New(c)
 	if err != nil {
