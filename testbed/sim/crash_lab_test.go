@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,7 @@ type lab struct {
 	sc       scenario
 	p        *world.Process
 	e        *orchestrator.Engine
+	mu       sync.Mutex // over told and ends: callers that slept until the same moment come out of a call together
 	told     map[orchestrator.TxID]orchestrator.State
 	found    []world.Finding
 	log      func(string)
@@ -125,6 +127,8 @@ func (l *lab) together(callers ...func()) {
 }
 
 func (l *lab) tell(o orchestrator.Outcome, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil && o.Transaction != "" && !o.Replayed && o.State.Final() {
 		l.told[o.Transaction] = o.State
 	}
@@ -136,6 +140,8 @@ func (l *lab) run(ctx context.Context, s orchestrator.Spec) orchestrator.Outcome
 	}
 	o, err := l.e.Run(ctx, s)
 	l.tell(o, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.ends = append(l.ends, o.State)
 	return o
 }

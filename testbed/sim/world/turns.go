@@ -47,8 +47,10 @@ func (t *Turns) wait(key string) {
 
 // Go lets one more take part, whom a caller of Run starts; Run waits for him too.
 func (t *Turns) Go(f func()) {
+	t.mu.Lock()
 	t.extra++
 	key := fmt.Sprintf("work %06d", t.extra)
+	t.mu.Unlock()
 	t.left.Go(func() {
 		t.wait(key)
 		f()
