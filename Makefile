@@ -107,6 +107,15 @@ schema-report: ## how the lab's API and what savepoint sends compare with the of
 bench: ## the Go benchmarks
 	@$(STEP) "bench" $(GO) test -run '^$$' -bench . -benchmem ./...
 
+# configs/nightly runs it from a timer or in CI. A run that is busier or on other
+# hardware than the one before is slower without being worse: NIGHTLY_LIMIT is the
+# smallest change that counts.
+NIGHTLY_FLAGS ?=
+NIGHTLY_LIMIT ?= 0.25
+.PHONY: nightly
+nightly: build ## every experiment, the trend, and what got worse since the run before; NIGHTLY_FLAGS=--quick: in minutes
+	@$(STEP) "nightly" testbed/setup/nightly.sh bin/savepoint $(NIGHTLY_LIMIT) $(NIGHTLY_FLAGS)
+
 .PHONY: lint
 lint: vet ## gofmt, vet, and golangci-lint where it is installed
 	@files=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$files" ] || { printf 'not formatted; run gofmt -w on:\n%s\n' "$$files"; exit 1; }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,33 +51,27 @@ func (a *app) runDir(name string) (string, error) {
 		}
 		return dir, nil
 	}
-	runs, err := runsIn(all)
+	runs, err := bench.Runs(all)
 	if err != nil {
 		return "", err
 	}
 	if len(runs) == 0 {
 		return "", usagef("there is no run in %s; make one with savepoint bench run", all)
 	}
-	return filepath.Join(all, runs[len(runs)-1]), nil
+	return runs[len(runs)-1], nil
 }
 
-// runsIn lists the names of the runs, the latest last: they are named by time.
-func runsIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// loadRun reads the run that the user means.
+func (a *app) loadRun(name string) (*bench.Report, string, error) {
+	dir, err := a.runDir(name)
 	if err != nil {
-		return nil, fmt.Errorf("list the runs: %w", err)
+		return nil, "", err
 	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && fileExists(filepath.Join(dir, e.Name(), "run.json")) {
-			names = append(names, e.Name())
-		}
+	rep, err := bench.Load(dir)
+	if err != nil {
+		return nil, "", usagef("%w; delete a broken result, and savepoint bench run --dir %s, with the flags it was begun with, measures it again", err, dir)
 	}
-	slices.Sort(names)
-	return names, nil
+	return rep, dir, nil
 }
 
 func newBenchReport(a *app) *cobra.Command {
@@ -92,22 +85,18 @@ func newBenchReport(a *app) *cobra.Command {
 			"Lines, and the page shows the trend.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir, err := a.runDir(strings.Join(args, ""))
+			rep, dir, err := a.loadRun(strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
-			return a.benchReport(dir, history)
+			return a.benchReport(rep, dir, history)
 		},
 	}
 	c.Flags().StringVar(&history, "history", "", "file of past runs to add this one to")
 	return c
 }
 
-func (a *app) benchReport(dir, history string) error {
-	rep, err := bench.Load(dir)
-	if err != nil {
-		return usageError{err}
-	}
+func (a *app) benchReport(rep *bench.Report, dir, history string) error {
 	doc := rep.Document()
 	var trend []bench.Past
 	if history != "" {
@@ -133,27 +122,30 @@ func (a *app) benchReport(dir, history string) error {
 		files = append(files, path)
 	}
 	if a.format != formatText {
-		return doc.JSON(a.out)
+		return a.printJSON(doc)
 	}
 	var rows [][]string
-	for _, t := range bench.Targets(rep) {
-		yes := "no"
-		if t.Reached {
-			yes = "yes"
+	for _, t := range doc.Targets {
+		reached := "no"
+		switch {
+		case t.Reached:
+			reached = "yes"
+		case t.Value == bench.NotMeasured:
+			reached = "–"
 		}
-		rows = append(rows, []string{t.Name, t.Target, t.Value, yes, t.Experiment})
+		rows = append(rows, []string{t.Name, t.Target, t.Value, reached, t.Experiment})
 	}
 	if err := table(a.out, "FIGURE\tTARGET\tTHIS RUN\tREACHED\tEXPERIMENT", rows); err != nil {
 		return err
 	}
-	for _, t := range bench.Targets(rep) {
-		if !t.Reached && t.Explain != "" {
-			if _, err := fmt.Fprintf(a.out, "%s: %s\n", t.Name, t.Explain); err != nil {
+	for _, t := range doc.Targets {
+		if text := strings.Join(slices.DeleteFunc([]string{t.Explain, t.Why}, func(s string) bool { return s == "" }), "; "); !t.Reached && text != "" {
+			if _, err := fmt.Fprintf(a.out, "%s: %s\n", t.Name, text); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = fmt.Fprintf(a.out, "written: %s\n", strings.Join(files, ", "))
+	_, err := fmt.Fprintf(a.out, "written: %s\n", strings.Join(files, ", "))
 	return err
 }
 
@@ -174,37 +166,74 @@ func writeWhole(path string, write func(*os.File) error) error {
 func newBenchCompare(a *app) *cobra.Command {
 	var limit float64
 	c := &cobra.Command{
-		Use: "compare OLD NEW", Short: "What became better or worse between two runs",
+		Use: "compare [[OLD] NEW]", Short: "What became better or worse between two runs",
 		Long: "Compares every figure of two runs: better, worse, or noise (Mann-Whitney, p < 0.05, and\n" +
-			"larger than --limit). Exit code 1 when something is worse.",
-		Args: cobra.ExactArgs(2),
+			"larger than --limit). Exit code 1 when something is worse. NEW is the latest run when left\n" +
+			"out, OLD the latest earlier one beside it with the same plan on the same machine; where\n" +
+			"there is none nothing is compared, which is no error. A quick run and a full one measure\n" +
+			"different work and are not compared.",
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if limit < 0 {
+			if !(limit >= 0) { // also what is no number
 				return usagef("bench compare --limit %v: must not be below zero", limit)
 			}
-			var reps [2]*bench.Report
-			for i, name := range args {
-				dir, err := a.runDir(name)
-				if err != nil {
-					return err
-				}
-				if reps[i], err = bench.Load(dir); err != nil {
-					return usageError{err}
-				}
+			old, now, err := a.twoRuns(args)
+			if err != nil {
+				return err
 			}
-			cmp := bench.Compare(reps[0], reps[1], limit)
-			var err error
-			if a.format != formatText {
-				err = a.printJSON(cmp)
-			} else {
-				err = cmp.Markdown(a.out)
-			}
-			if worse := cmp.Regressions(); err == nil && len(worse) > 0 {
-				return fmt.Errorf("%d figures are worse than in %s", len(worse), cmp.Old)
-			}
-			return err
+			return a.benchCompare(old, now, limit)
 		},
 	}
 	c.Flags().Float64Var(&limit, "limit", 0.1, "smallest change that counts: 0.1 is 10 %, of a share 10 points")
 	return c
+}
+
+// twoRuns are those to compare. Without a name of the old one there may be none.
+func (a *app) twoRuns(args []string) (old, now *bench.Report, err error) {
+	last := ""
+	if len(args) > 0 {
+		last = args[len(args)-1]
+	}
+	now, dir, err := a.loadRun(last)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(args) < 2 {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the run before %s: %w", dir, err)
+		}
+		old, err = bench.Before(filepath.Dir(abs), now)
+		return old, now, err
+	}
+	old, _, err = a.loadRun(args[0])
+	if err == nil && old.Info.Plan.Quick != now.Info.Plan.Quick {
+		words := map[bool]string{true: "a quick run", false: "a full run"}
+		err = usagef("bench compare: %s is %s and %s is %s: they measure different work; compare runs of one plan",
+			old.Info.ID, words[old.Info.Plan.Quick], now.Info.ID, words[now.Info.Plan.Quick])
+	}
+	return old, now, err
+}
+
+func (a *app) benchCompare(old, now *bench.Report, limit float64) error {
+	if old == nil {
+		none := "there is no earlier run with its plan on this machine to compare it with"
+		if a.format != formatText {
+			return a.printJSON(&bench.Comparison{New: now.Info.ID, Limit: limit, Warnings: []string{none}, Changes: []bench.Change{}})
+		}
+		_, err := fmt.Fprintf(a.out, "%s: %s\n", now.Info.ID, none)
+		return err
+	}
+	cmp := bench.Compare(old, now, limit)
+	write := func() error { return cmp.Markdown(a.out) }
+	if a.format != formatText {
+		write = func() error { return a.printJSON(cmp) }
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	if worse := len(cmp.Regressions()); worse > 0 {
+		return fmt.Errorf("%d figures are worse than in %s", worse, cmp.Old)
+	}
+	return nil
 }

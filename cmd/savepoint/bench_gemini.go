@@ -26,9 +26,9 @@ const geminiDir = "/workspace/task"
 
 func (g *geminiBox) Name() string {
 	if g.b.box != nil && g.b.box.Workspace == "" {
-		return "savepoint, boundary " + string(g.b.s.engineConfig.RootBoundary)
+		return "boundary " + string(g.b.s.engineConfig.RootBoundary)
 	}
-	return "savepoint, boundary workspace"
+	return "boundary workspace"
 }
 
 // Seed puts the files where the commands run, by tar over the connection.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
@@ -85,9 +84,12 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 	if err := b.dropOld(ctx); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
-	if _, err := b.s.buildTemplate(ctx, func(line string) { fmt.Fprintln(b.app.err, line) }); err != nil {
+	p := newProgress(b.app.err, b.s.secrets)
+	defer p.stop()
+	if _, err := b.s.buildTemplate(ctx, func(step string) { p.say("%s", step) }); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
+	p.say("create sandbox %s", b.flags.sandbox)
 	wish, err := b.s.wish("")
 	if err != nil {
 		return orchestrator.Sandbox{}, err

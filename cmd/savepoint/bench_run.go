@@ -43,6 +43,12 @@ func newBenchRun(a *app) *cobra.Command {
 			"the directories of --corpora (or SAVEPOINT_POLICY_CORPORA).",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.repeat < 0 {
+				return usagef("bench run --repeat %d: must not be below zero", f.repeat)
+			}
+			if c.Flags().Changed("only") && len(f.only) == 0 {
+				return usagef("bench run --only: it names no experiment")
+			}
 			ctx, cancel := withTimeout(c.Context(), f.timeout)
 			defer cancel()
 			return a.benchRun(ctx, f)
@@ -96,7 +102,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags) error {
 		}
 	}
 	if a.format != formatText {
-		err = rep.Document().JSON(a.out)
+		err = a.printJSON(rep.Document())
 	} else {
 		_, err = fmt.Fprintf(a.out, "%s: %d experiments; see savepoint bench report\n", dir, len(rep.Results))
 	}
@@ -112,7 +118,7 @@ func (a *app) newRunDir(f benchFlags) (string, error) {
 		if f.resume {
 			return "", usagef("bench run: --dir goes on with the run that is there by itself; leave --resume out")
 		}
-		return f.dir, nil
+		return filepath.Abs(f.dir)
 	}
 	if f.resume {
 		return a.runDir("")
@@ -146,27 +152,35 @@ func (b *benchmark) experiments() ([]bench.Experiment, error) {
 	rig := &trials.Rig{}
 	all := []bench.Experiment{
 		trials.Interception(rules, corpora),
-		trials.Scale(filepath.Dir(b.dir)),
+		trials.Scale(b.dir),
 		b.onCluster(rig, trials.Overhead(rig)),
 		b.onCluster(rig, trials.Turns(rig)),
 		b.onCluster(rig, trials.Rollback(rig)),
 		b.onCluster(rig, trials.Isolation(b.pairs)),
-		b.onCluster(rig, gemini.New(gemini.Config{Cache: filepath.Join(cache, "gemini"), Sandboxes: []gemini.Sandbox{&geminiBox{b: b, rig: rig}}})),
+		b.onCluster(rig, gemini.New(gemini.Config{Cache: filepath.Join(cache, "gemini"), Scratch: b.dir, Sandboxes: []gemini.Sandbox{&geminiBox{b: b, rig: rig}}})),
 		trials.Crashes(root),
 	}
-	if len(b.flags.only) == 0 {
-		return all, nil
-	}
-	names := make([]string, len(all))
-	for i, e := range all {
-		names[i] = e.Name
-	}
-	for _, name := range b.flags.only {
-		if !slices.Contains(names, name) {
-			return nil, usagef("bench run --only %q: there is no such experiment; there are %s", name, strings.Join(names, ", "))
+	if len(b.flags.only) > 0 {
+		if all, err = pick(all, "only", b.flags.only); err != nil {
+			return nil, err
 		}
 	}
-	return slices.DeleteFunc(all, func(e bench.Experiment) bool { return !slices.Contains(b.flags.only, e.Name) }), nil
+	_, err = pick(all, "again", b.flags.again)
+	return all, err
+}
+
+// pick keeps the experiments that a flag names.
+func pick(all []bench.Experiment, flag string, names []string) ([]bench.Experiment, error) {
+	var there []string
+	for _, e := range all {
+		there = append(there, e.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(there, name) {
+			return nil, usagef("bench run --%s %q: there is no such experiment; there are %s", flag, name, strings.Join(there, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(e bench.Experiment) bool { return !slices.Contains(names, e.Name) }), nil
 }
 
 // onCluster opens the cluster before an experiment that needs it, when that has

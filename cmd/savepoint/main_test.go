@@ -60,6 +60,11 @@ func TestStories(t *testing.T) {
 		WorkdirRoot:         t.TempDir(), // removed also when only some scripts run
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", os.Getenv("GORACE"))
+			top, err := filepath.Abs(filepath.Join("..", ".."))
+			if err != nil {
+				return err
+			}
+			e.Setenv("CHECKOUT", top)
 			dir := filepath.Join(e.WorkDir, ".cluster")
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				return err

@@ -151,7 +151,7 @@ func endFacts(f *facts, t orchestrator.Transaction) {
 func (a *app) printCommand(t orchestrator.Transaction, c orchestrator.CommandView, width int) error {
 	fmt.Fprintf(a.out, "\ncommand %d, %s\n", c.N, stepState(c))
 	f := &facts{indent: "  ", width: width}
-	f.add("at", "+"+short(c.At.Sub(t.Began)))
+	f.add("at", after(c.At.Sub(t.Began)))
 	f.exact("key", c.Key)
 	commandFacts(f, c)
 	for _, v := range c.Validate {
@@ -194,7 +194,7 @@ func (a *app) printHistory(t orchestrator.Transaction, width int) error {
 		fmt.Fprintln(a.out, "\nsavepoints, the newest first")
 		for i := len(t.Points) - 1; i >= 0; i-- {
 			p := t.Points[i]
-			rows = append(rows, []string{p.Name, "+" + short(p.At.Sub(t.Began)), string(p.Boundary), string(p.Snapshot)})
+			rows = append(rows, []string{p.Name, after(p.At.Sub(t.Began)), string(p.Boundary), string(p.Snapshot)})
 		}
 		if err := listed(a.out, rows, width); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (a *app) printHistory(t orchestrator.Transaction, width int) error {
 		if s.Took > 0 {
 			took = short(s.Took)
 		}
-		rows = append(rows, []string{fmt.Sprintf("#%d", s.Seq), "+" + short(s.At.Sub(t.Began)), string(s.State), s.Event, took, s.Detail})
+		rows = append(rows, []string{fmt.Sprintf("#%d", s.Seq), after(s.At.Sub(t.Began)), string(s.State), s.Event, took, s.Detail})
 	}
 	return listed(a.out, rows, width)
 }
@@ -222,4 +222,13 @@ func (a *app) printOutput(margin string, r orchestrator.RanView) {
 			}
 		}
 	}
+}
+
+// after is a time seen from a transaction's begin. What was prepared for it lies
+// before that.
+func after(d time.Duration) string {
+	if d < 0 {
+		return "-" + short(-d)
+	}
+	return "+" + short(d)
 }

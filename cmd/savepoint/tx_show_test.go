@@ -315,3 +315,11 @@ func TestShowExactly(t *testing.T) {
 		t.Errorf("%v: %q", err, out.String())
 	}
 }
+
+func TestAfter(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "+0.0 ms", 1500 * time.Millisecond: "+1.5 s", -1555600 * time.Microsecond: "-1.6 s", -20 * time.Millisecond: "-20 ms"} {
+		if got := after(d); got != want {
+			t.Errorf("after(%s) is %q, want %q", d, got, want)
+		}
+	}
+}

@@ -62,3 +62,42 @@ func TestBarsLegend(t *testing.T) {
 		t.Errorf("steps have no intervals, and the scale is %q", c.Scale)
 	}
 }
+
+// A trend shows the figure to reach: within the drawing, with its text beside it
+// and not over what is measured.
+func TestTrendAim(t *testing.T) {
+	const room = 14
+	for _, tt := range []struct {
+		name   string
+		values []float64
+		limit  *float64
+		unit   string
+		text   string
+		above  bool // the text stands above its line
+	}{
+		{"reached, at most", []float64{0.1, 0.12}, ref(0.35), Ratio, "target 0.35", true},
+		{"missed, at most", []float64{0.5, 0.6}, ref(0.35), Ratio, "target 0.35", false},
+		{"reached, at least", []float64{950, 900}, ref(500), PerSec, "target 500/s", false},
+		{"at the top", []float64{0.0001, 0.0001}, ref(0.001), Seconds, "target 1 ms", false},
+		{"at the bottom", []float64{0, 0}, ref(0), Count, "target 0", true},
+		{"none, of an older run", []float64{1, 2}, nil, Count, "", false},
+	} {
+		var history []Past
+		for _, v := range tt.values {
+			history = append(history, Past{Targets: []Target{{Name: "x", Number: &v, Unit: tt.unit, Limit: tt.limit}}})
+		}
+		c := trend(history)[0].Curve
+		if tt.limit == nil {
+			if len(c.Aims) > 0 {
+				t.Errorf("%s: %+v", tt.name, c.Aims)
+			}
+			continue
+		}
+		a := c.Aims[0]
+		if a.Text != tt.text || (a.TextAt < a.At) != tt.above || a.At < drawing.Top || a.At > drawing.Bottom || a.TextAt < drawing.Top || a.TextAt > a.At+room {
+			t.Errorf("%s: %+v, above %v", tt.name, a, tt.above)
+		}
+	}
+}
+
+func ref(v float64) *float64 { return &v }

@@ -61,73 +61,80 @@ func place(s Sample, axis string) string {
 
 // draw makes a plot of a result. There is none when no sample has what it shows.
 func draw(r *Result, p Plot) (chart, bool) {
-	var kept []Sample
-	for _, g := range r.ordered() {
-		for _, s := range g.samples {
-			ok := true
-			for k, v := range p.Where {
-				ok = ok && place(s, k) == v
-			}
-			if ok {
-				kept = append(kept, s)
-			}
-		}
-	}
+	sel := selectFor(r, p)
 	c := chart{Kind: p.Kind, Title: p.Title, Note: p.Note}
 	switch p.Kind {
 	case Steps:
-		c.steps(kept, p)
+		c.steps(sel.kept, p)
 	case Lines:
-		c.lines(r, kept, p)
+		c.lines(sel)
 	default:
-		c.bars(r, kept, p)
+		c.bars(sel)
 	}
 	return c, len(c.Rows) > 0 || c.Curve != nil
 }
 
 func metricOf(p Plot) string { return cmp.Or(p.Metric, MetricSeconds) }
 
+// bar is one value of a plot, where it stands.
+type bar struct {
+	label, series string
+	f             Figure
+	beyond        string
+}
+
 // bars are one value with its interval per place and series.
-func (c *chart) bars(r *Result, samples []Sample, p Plot) {
-	metric := metricOf(p)
-	unit := r.Metric(metric).Unit
-	type bar struct {
-		label, series string
-		f             Figure
-	}
+func (c *chart) bars(sel selection) {
+	p, unit := sel.p, sel.unit()
 	var all []bar
-	for _, x := range groups(samples, func(s Sample) string { return place(s, p.X) }) {
+	for _, x := range groups(sel.kept, func(s Sample) string { return place(s, p.X) }) {
 		for _, y := range groups(x.samples, func(s Sample) string {
 			if p.Series == "" {
 				return ""
 			}
 			return place(s, p.Series)
 		}) {
-			if values := r.Values(y.samples, metric); len(values) > 0 {
-				all = append(all, bar{x.name, y.name, sum(values, unit)})
+			if f, beyond, ok := sel.figure(y.samples); ok {
+				all = append(all, bar{x.name, y.name, f, beyond})
 			}
 		}
 	}
-	top, bottom := 0.0, math.Inf(1)
-	for _, b := range all {
-		top = max(top, b.f.Value, finiteOr(b.f.High, 0))
+	figures, bottom := make([]Figure, len(all)), math.Inf(1)
+	for i, b := range all {
+		figures[i] = b.f
 		if b.f.Value > 0 {
 			bottom = min(bottom, b.f.Value)
 		}
 	}
-	if unit == Share {
-		top = 1
-	}
+	top := sel.widest(figures)
 	scale := scaleOf(bottom, top, p.Log)
 	if p.Series == ByArm {
 		// The order of the arms, not that of the first place, gives the colours.
-		for _, arm := range r.arms() {
+		for _, arm := range sel.r.arms() {
 			if slices.ContainsFunc(all, func(b bar) bool { return b.series == arm }) {
 				c.Legend = append(c.Legend, arm)
 			}
 		}
 	}
-	head, intervals := "", false
+	intervals := c.barRows(all, p, unit, scale)
+	c.Scale = "full width: " + withUnit(top, unit)
+	switch {
+	case p.Over != "" && top <= 0:
+		c.Scale = "nothing is above the median of " + p.Over
+	case p.Over != "":
+		c.Scale += " above the median of " + p.Over
+	}
+	if p.Log {
+		c.Scale += ", logarithmic"
+	}
+	if intervals {
+		c.Scale += "; the thin lines are 95 % intervals"
+	}
+}
+
+// barRows adds the rows of bars, and says whether there are intervals among them.
+func (c *chart) barRows(all []bar, p Plot, unit string, scale func(float64) float64) (intervals bool) {
+	head := ""
 	for _, b := range all {
 		if p.Series != "" && b.label != head {
 			head = b.label
@@ -147,15 +154,12 @@ func (c *chart) bars(r *Result, samples []Sample, p Plot) {
 			row.Low, row.High, intervals = scale(b.f.Low), scale(b.f.High), true
 			row.Text += " (" + withUnit(b.f.Low, unit) + " to " + withUnit(b.f.High, unit) + ")"
 		}
+		if b.beyond != "" {
+			row.Text += ", " + b.beyond
+		}
 		c.Rows = append(c.Rows, row)
 	}
-	c.Scale = "full width: " + withUnit(top, unit)
-	if p.Log {
-		c.Scale += ", logarithmic"
-	}
-	if intervals {
-		c.Scale += "; the thin lines are 95 % intervals"
-	}
+	return intervals
 }
 
 func finiteOr(v, other float64) float64 {
@@ -212,19 +216,17 @@ func (c *chart) steps(samples []Sample, p Plot) {
 }
 
 // lines are a curve per series over a numeric axis.
-func (c *chart) lines(r *Result, samples []Sample, p Plot) {
-	metric := metricOf(p)
-	unit := r.Metric(metric).Unit
+func (c *chart) lines(sel selection) {
+	p, unit := sel.p, sel.unit()
 	var out []line
-	for _, g := range groups(samples, func(s Sample) string { return place(s, cmp.Or(p.Series, ByArm)) }) {
+	for _, g := range groups(sel.kept, func(s Sample) string { return place(s, cmp.Or(p.Series, ByArm)) }) {
 		l := line{name: g.name}
 		for _, x := range groups(g.samples, func(s Sample) string { return place(s, p.X) }) {
 			v, err := strconv.ParseFloat(x.name, 64)
-			values := r.Values(x.samples, metric)
-			if err != nil || !plausible(v) || len(values) == 0 {
+			f, _, ok := sel.figure(x.samples)
+			if err != nil || !plausible(v) || !ok {
 				continue
 			}
-			f := sum(values, unit)
 			l.points = append(l.points, point{v, f.Value, f.Low, f.High})
 		}
 		slices.SortFunc(l.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
@@ -241,4 +243,7 @@ func (c *chart) lines(r *Result, samples []Sample, p Plot) {
 	c.Curve = newCurve(out, unit, p.Log)
 	c.Curve.XName = p.X
 	c.Scale = "the bands are 95 % intervals"
+	if p.Over != "" {
+		c.Scale += "; 0 is the median of " + p.Over
+	}
 }

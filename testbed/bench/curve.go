@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -23,6 +24,13 @@ type curve struct {
 	Lines  []curveLine
 	XTicks []tick
 	YTicks []tick
+	Aims   []aim
+}
+
+// aim is a value to reach, as a line across the drawing, and where its text is.
+type aim struct {
+	At, TextAt float64
+	Text       string
 }
 
 type curveLine struct {
@@ -42,7 +50,8 @@ type tick struct {
 	Text string
 }
 
-func newCurve(lines []line, unit string, log bool) *curve {
+// newCurve draws lines, and the values to reach beside them.
+func newCurve(lines []line, unit string, log bool, aims ...float64) *curve {
 	var xs, ys []float64
 	for _, l := range lines {
 		for _, p := range l.points {
@@ -50,6 +59,7 @@ func newCurve(lines []line, unit string, log bool) *curve {
 			ys = append(ys, p.y, finiteOr(p.low, p.y), finiteOr(p.high, p.y))
 		}
 	}
+	ys = append(ys, aims...)
 	x := axisOf(xs, spansDecades(xs), "", drawing.Left, drawing.Right)
 	y := axisOf(ys, log && least(ys) > 0, unit, drawing.Bottom, drawing.Top)
 	c := &curve{XTicks: x.ticks, YTicks: y.ticks}
@@ -66,7 +76,27 @@ func newCurve(lines []line, unit string, log bool) *curve {
 		out.Path, out.Band = strings.Join(path, " "), strings.Join(append(up, down...), " ")
 		c.Lines = append(c.Lines, out)
 	}
+	for _, v := range aims {
+		c.aim(y.at(v), "target "+withUnit(v, unit))
+	}
 	return c
+}
+
+// aim adds a value to reach. Its text is on the side of the line where there are
+// fewer points, if there is room.
+func (c *curve) aim(at float64, text string) {
+	const above, below = 5, 14
+	balance := 0
+	for _, l := range c.Lines {
+		for _, dot := range l.Dots {
+			balance += cmp.Compare(at, dot.Y) // what is above has the smaller Y
+		}
+	}
+	a := aim{At: at, TextAt: at - above, Text: text}
+	if at-above-below < drawing.Top || balance > 0 && at+below < drawing.Bottom {
+		a.TextAt = at + below
+	}
+	c.Aims = append(c.Aims, a)
 }
 
 func least(v []float64) float64 {

@@ -13,7 +13,7 @@
 //	RUN/run.json     the plan, the machine, the experiments of the run
 //	RUN/NAME.json    the Result of one experiment, raw samples included
 //
-// Load reads it back as a Report, which Markdown, HTML, JSON and GoBench write
+// Load reads it back as a Report, whose Document is its JSON, and which Markdown, HTML and GoBench write
 // down. Targets holds it against the figures to reach, Paper puts the paper's
 // figures beside it, Compare holds it against another run, and History keeps one
 // line per run for the trend.
@@ -32,6 +32,8 @@
 //     Its times are in no median.
 //   - A ratio is of one run: both sides were measured on one machine, interleaved.
 //   - What was not measured is called so, and is never a target reached.
+//   - A target that is missed is listed with what explains it: what the experiment
+//     said with Run.Profile, and the medians of the steps of the samples concerned.
 //   - The page asks nothing of the network: styles and plots are in it.
 //   - It can be read on a screen of 390 pixels and of 1280, by day and by night: the
 //     lab tier looks at it with a browser.

@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -110,16 +108,6 @@ func failures(res *Result) []Failure {
 		}
 	}
 	return out
-}
-
-// JSON writes the document.
-func (d *Document) JSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(d); err != nil {
-		return fmt.Errorf("write the report of run %s: %w", d.Run, err)
-	}
-	return nil
 }
 
 // facts are pairs of names and values of an environment, for a table.

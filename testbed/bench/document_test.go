@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -79,8 +80,8 @@ func golden(t *testing.T, path string, got []byte) {
 
 // The names scripts rely on.
 func TestJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := shown(t).Document().JSON(&b); err != nil {
+	data, err := json.Marshal(shown(t).Document())
+	if err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -89,7 +90,7 @@ func TestJSON(t *testing.T) {
 		Targets     []map[string]any
 		Experiments []map[string]any
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.Run != "run-a" || got.Environment["cores"] != 2.0 || len(got.Targets) != len(goals) || len(got.Experiments) != 10 {
@@ -208,6 +209,50 @@ func TestHTML(t *testing.T) {
 	// Wide tables scroll in a box of their own.
 	if tables, boxes := strings.Count(b.String(), "<table"), len(regexp.MustCompile(`<div class="wide"[^>]*><table`).FindAllString(b.String(), -1)); tables == 0 || tables != boxes {
 		t.Errorf("%d tables, %d in a box", tables, boxes)
+	}
+}
+
+// Long tables are folded, short ones, the plots and the targets stand open; what
+// is measured and how can be unfolded.
+func TestFolded(t *testing.T) {
+	table := func(name string, rows int) Table {
+		out := Table{Title: name, Columns: []string{"n"}}
+		for range rows {
+			out.Rows = append(out.Rows, []string{name})
+		}
+		return out
+	}
+	for rows, folded := range map[int]bool{mostRows: false, mostRows + 1: true} {
+		var b bytes.Buffer
+		if err := page.ExecuteTemplate(&b, "table", table("cells", rows)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "<details><summary>cells: 13 rows</summary>"); got != folded || strings.Count(b.String(), "<td>cells</td>") != rows {
+			t.Errorf("%d rows, folded: %v:\n%s", rows, folded, b.String())
+		}
+	}
+	rep := shown(t)
+	var b bytes.Buffer
+	if err := rep.Document().HTML(&b, []Past{past(rep), past(rep)}); err != nil {
+		t.Fatal(err)
+	}
+	depth, folded := 0, map[string]bool{}
+	for _, m := range regexp.MustCompile(`</?details|<figure|class="card|class="method"`).FindAllString(b.String(), -1) {
+		switch m {
+		case "<details":
+			depth++
+		case "</details":
+			depth--
+		default:
+			if was, ok := folded[m]; ok && was != (depth > 0) {
+				t.Errorf("%s is folded here and open there", m)
+			}
+			folded[m] = depth > 0
+		}
+	}
+	want := map[string]bool{"<figure": false, `class="card`: false, `class="method"`: true}
+	if !maps.Equal(folded, want) {
+		t.Errorf("folded: %v, want %v", folded, want)
 	}
 }
 

@@ -123,6 +123,12 @@ type Plot struct {
 	Series string   `json:"series,omitempty"` // what has a colour of its own, if anything
 	// Where keeps the samples with these labels ("arm" is the arm).
 	Where map[string]string `json:"where,omitempty"`
+	// Over draws how much a metric, no share, is above that of this arm at the
+	// same X and Series: by the difference of the medians. It is for Bars and Lines,
+	// where what is added is small beside what was there.
+	Over string `json:"over,omitempty"`
+	// Relative draws it as a part of the arm's median.
+	Relative bool `json:"relative,omitempty"`
 	// Log makes the axis of values logarithmic.
 	Log  bool   `json:"log,omitempty"`
 	Note string `json:"note,omitempty"`

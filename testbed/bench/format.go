@@ -91,3 +91,6 @@ func withUnit(v float64, unit string) string {
 	}
 	return number(v)
 }
+
+// roundTo rounds to a multiple of a step.
+func roundTo(v, step float64) float64 { return math.Round(v/step) * step }

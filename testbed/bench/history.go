@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -66,8 +67,12 @@ func ReadHistory(in io.Reader) ([]Past, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the history: %w", err)
 	}
-	slices.SortStableFunc(out, func(a, b Past) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Run, b.Run)) })
+	slices.SortStableFunc(out, byStart)
 	return out, nil
+}
+
+func byStart(a, b Past) int {
+	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Run, b.Run))
 }
 
 // ReadHistoryFile is ReadHistory of a file; one that is not there is empty.
@@ -85,14 +90,16 @@ func ReadHistoryFile(path string) ([]Past, error) {
 
 // AppendHistory adds a run to the history in a file, or replaces its line there:
 // a run that went on has one. The file is written as a whole, so it is never cut.
+// It returns the history up to this run: what came later is no trend of its.
 func AppendHistory(path string, rep *Report) ([]Past, error) {
 	all, err := ReadHistoryFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w; mend or move %s", err, path)
 	}
 	p := past(rep)
-	all = slices.DeleteFunc(all, func(o Past) bool { return o.Run == p.Run && o.Started.Equal(p.Started) })
-	all = append(all, p)
+	same := func(o Past) bool { return o.Run == p.Run && o.Started.Equal(p.Started) }
+	all = append(slices.DeleteFunc(all, same), p)
+	slices.SortStableFunc(all, byStart)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, o := range all {
@@ -103,8 +110,80 @@ func AppendHistory(path string, rep *Report) ([]Past, error) {
 	if err := notes.Write(path, b.Bytes()); err != nil {
 		return nil, fmt.Errorf("write the history: %w", err)
 	}
-	return all, nil
+	return all[:slices.IndexFunc(all, same)+1], nil
 }
+
+// Runs are the directories of the runs below dir, by when they were begun, the
+// latest last. One whose file cannot be read comes first: it is no latest run.
+func Runs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	var out []string
+	started := map[string]time.Time{}
+	for _, e := range entries {
+		run := filepath.Join(dir, e.Name())
+		info, err := readInfo(run)
+		switch {
+		case err == nil:
+			started[run] = info.Started
+		case errors.Is(err, fs.ErrNotExist) || !e.IsDir():
+			continue
+		}
+		out = append(out, run)
+	}
+	slices.SortStableFunc(out, func(a, b string) int { return started[a].Compare(started[b]) })
+	return out, nil
+}
+
+// Before is the run below dir that a run is to be held against: of the earlier
+// ones with its plan and on its machine the latest that has all of its finished
+// experiments, else the one that has most of them. Nil when there is none. A run
+// that cannot be read is passed over.
+func Before(dir string, now *Report) (*Report, error) {
+	runs, err := Runs(dir)
+	if err != nil {
+		return nil, err
+	}
+	want := shared(now, now)
+	var best *Report
+	most := 0
+	for _, run := range slices.Backward(runs) {
+		info, err := readInfo(run)
+		if err != nil || !info.Started.Before(now.Info.Started) || !alike(info.Plan, now.Info.Plan, info.Environment, now.Info.Environment) {
+			continue
+		}
+		old, err := Load(run)
+		if err != nil {
+			continue
+		}
+		if n := shared(old, now); n > most {
+			best, most = old, n
+		}
+		if most == want {
+			break
+		}
+	}
+	return best, nil
+}
+
+// shared counts the experiments of now, finished or failed, that old has finished.
+func shared(old, now *Report) int {
+	n := 0
+	for _, res := range now.Results {
+		if o := old.Result(res.Experiment); res.Skipped == "" && o != nil && (o.Finished() || old == now) {
+			n++
+		}
+	}
+	return n
+}
+
+// alike reports whether figures of two runs belong on one curve.
+func alike(planA, planB Plan, a, b Environment) bool { return planA == planB && sameMachine(a, b) }
 
 // trend draws every target over the runs that may be compared with the last one:
 // those of its plan and its machine.
@@ -118,7 +197,7 @@ func trend(history []Past) []chart {
 		var points []point
 		var names []string
 		for _, p := range history {
-			if p.Plan != last.Plan || !sameMachine(p.Environment, last.Environment) {
+			if !alike(p.Plan, last.Plan, p.Environment, last.Environment) {
 				continue
 			}
 			i := slices.IndexFunc(p.Targets, func(o Target) bool { return o.Name == t.Name })
@@ -132,7 +211,11 @@ func trend(history []Past) []chart {
 		if len(points) < 2 {
 			continue
 		}
-		c := newCurve([]line{{name: t.Name, points: points}}, t.Unit, false)
+		var aims []float64
+		if t.Limit != nil {
+			aims = append(aims, *t.Limit)
+		}
+		c := newCurve([]line{{name: t.Name, points: points}}, t.Unit, false, aims...)
 		c.XTicks = c.XTicks[:0]
 		for i, name := range names {
 			// Only as many dates as there is room for.

@@ -16,12 +16,16 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"took":    seconds,
 	"drawing": func() frame { return drawing },
 	"series":  func(i int) int { return i % seriesColours },
+	"long":    func(t Table) bool { return len(t.Rows) > mostRows },
 	"add":     func(a, b float64) float64 { return a + b },
 	"sub":     func(a, b float64) float64 { return a - b },
 }).Parse(pageText))
 
 // seriesColours is how many colours the page has for series.
 const seriesColours = 8
+
+// mostRows is how many rows a table has that stands open on the page.
+const mostRows = 12
 
 // HTML writes the document as one page that asks nothing of the network, with
 // the plots, and the trend of earlier runs when there are some.

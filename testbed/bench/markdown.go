@@ -14,6 +14,9 @@ func (d *Document) Markdown(w io.Writer) error {
 	fmt.Fprintf(&b, "Begun %s. Plan: %s.\n\n", d.Started.UTC().Format("2006-01-02 15:04 MST"), d.Plan.text())
 	b.WriteString("## Targets\n\n")
 	mdTable(&b, d.targetTable())
+	if t := d.missedTable(); len(t.Rows) > 0 {
+		mdTable(&b, t)
+	}
 	fmt.Fprintf(&b, "## The paper beside this run\n\n%s.\n\n", mdText(PaperName))
 	mdTable(&b, d.paperTable())
 	b.WriteString("## Experiments\n\n" + statisticsText + "\n\n")

@@ -59,3 +59,16 @@ const (
 	MetricSchedules  = "schedules"
 	MetricSuccess    = "success"
 )
+
+// Targets, by which an experiment explains what it measured for one: Run.Profile.
+const (
+	TargetDecision  = "policy decision, p99"
+	TargetReadOnly  = "read-only command / bare SSH"
+	TargetWorkspace = "overhead, workspace boundary / the paper's copy of 250 MB"
+	TargetMachine   = "overhead, machine boundary / the paper's copy of 250 MB"
+	TargetCommit    = "commit on the critical path"
+	TargetTurn      = "overhead of a whole agent turn, 2 s of model time"
+	TargetEngine    = "engine, simulated hypervisor, 1,000 sandboxes"
+	TargetJournal   = "journal"
+	TargetCrash     = "crash schedules explored"
+)

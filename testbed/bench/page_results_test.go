@@ -60,8 +60,8 @@ func drawnExperiments(night int) []bench.Experiment {
 			bench.Plot{Kind: bench.Steps, Title: "Where a transaction spends its time", Where: paper},
 			bench.Plot{Kind: bench.Bars, Title: "Everyday commands", X: bench.LabelWorkload, Series: bench.ByArm, Where: labels{bench.LabelSize: bench.PaperSize}, Log: true}),
 		drawn(bench.ExpAgentTurn, "A whole agent turn", drawTurn, nil,
-			bench.Plot{Kind: bench.Bars, Title: "One turn with 2 s of thinking", X: "boundary", Series: bench.ByArm, Where: labels{bench.LabelThink: "2"}},
-			bench.Plot{Kind: bench.Lines, Title: "A turn, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Where: labels{"boundary": "workspace"}}),
+			bench.Plot{Kind: bench.Bars, Title: "What a turn with 2 s of thinking has on top", X: "boundary", Series: bench.ByArm, Over: bench.ArmBare, Relative: true, Where: labels{bench.LabelThink: "2"}},
+			bench.Plot{Kind: bench.Lines, Title: "The same, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Over: bench.ArmBare, Where: labels{"boundary": "workspace"}}),
 		drawn(bench.ExpIsolation, "Is the network sealed?", drawIsolation, []bench.Metric{
 			{Name: "leak", Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "reached, of what must not be"},
 			{Name: "reached", Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "reached, of what must be"},
@@ -156,11 +156,13 @@ func each(pairs ...any) iter.Seq2[string, float64] {
 func drawTurn(run *bench.Run, r *rand.Rand) {
 	for _, think := range []float64{0.5, 2, 5, 10} {
 		for boundary, cost := range each("workspace", 0.09, "machine", 0.7) {
-			for arm, of := range each(bench.ArmBare, 0.0, bench.ArmSavepoint, 0.05, "savepoint, not ahead", 1.0) {
+			for arm, of := range each(bench.ArmBare, 0.0, bench.ArmSavepoint, 0.1, "savepoint, not ahead", 1.0) {
 				for n := range 10 {
+					execute, snapshot := around(r, 0.05), around(r, cost*of)
 					run.Add(bench.Sample{
 						Arm: arm, Rep: n, Labels: labels{bench.LabelThink: strconv.FormatFloat(think, 'g', -1, 64), "boundary": boundary},
-						Metrics: numbers{bench.MetricSeconds: think + around(r, 0.05) + around(r, cost*of)},
+						Metrics: numbers{bench.MetricSeconds: think + execute + snapshot},
+						Steps:   numbers{"model": think, bench.StepExecute: execute, bench.StepSnapshot: snapshot},
 					})
 				}
 			}

@@ -55,6 +55,8 @@ type Result struct {
 	Tables  []Table           `json:"tables,omitempty"`
 	Notes   []string          `json:"notes,omitempty"`
 	Facts   map[string]string `json:"facts,omitempty"`
+	// Profiles are what explains targets, by their names.
+	Profiles map[string]string `json:"profiles,omitempty"`
 
 	// Skipped is why it could not be made here, Err why it failed. A result
 	// with neither is finished.

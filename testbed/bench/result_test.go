@@ -63,7 +63,7 @@ func FuzzReadResult(f *testing.F) {
 		rep := &Report{Info: Info{ID: "fuzz", Experiments: []string{r.Experiment}}, Results: []*Result{r}}
 		d := rep.Document()
 		for name, write := range map[string]func(io.Writer) error{
-			"Markdown": d.Markdown, "JSON": d.JSON, "Go benchmarks": rep.GoBench, "comparison": Compare(rep, rep, 0.1).Markdown,
+			"Markdown": d.Markdown, "JSON": func(w io.Writer) error { return json.NewEncoder(w).Encode(d) }, "Go benchmarks": rep.GoBench, "comparison": Compare(rep, rep, 0.1).Markdown,
 			"HTML": func(w io.Writer) error { return d.HTML(w, []Past{past(rep), past(rep)}) },
 		} {
 			var b bytes.Buffer

@@ -111,3 +111,20 @@ func (r *Run) Rand(purpose string) *rand.Rand {
 // Result is what has been measured so far. It is the run's own: the caller does
 // not change it, and asks when nobody adds to it.
 func (r *Run) Result() *Result { return r.result }
+
+// Profile keeps what explains a target (one of the names Target…) that may be
+// missed: where the time goes, what holds the memory. The report shows it when it
+// is, with the steps of the samples. Of what is no target it is a note.
+func (r *Run) Profile(target, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.ContainsFunc(goals, func(g goal) bool { return g.name == target && g.experiment == r.result.Experiment }) {
+		r.Note("%s: %s", target, text)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.result.Profiles == nil {
+		r.result.Profiles = map[string]string{}
+	}
+	r.result.Profiles[target] = joinText(r.result.Profiles[target], text)
+}

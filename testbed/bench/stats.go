@@ -72,11 +72,20 @@ func MedianInterval(values []float64) Interval {
 
 // RatioInterval is the interval of Median(a) / Median(b), bootstrapped.
 func RatioInterval(a, b []float64) Interval {
+	return pairInterval(a, b, func(x, y float64) float64 { return x / y })
+}
+
+// DifferenceInterval is the interval of Median(a) - Median(b), bootstrapped.
+func DifferenceInterval(a, b []float64) Interval {
+	return pairInterval(a, b, func(x, y float64) float64 { return x - y })
+}
+
+func pairInterval(a, b []float64, of func(x, y float64) float64) Interval {
 	if len(a) == 0 || len(b) == 0 {
 		return Interval{math.NaN(), math.NaN()}
 	}
 	rng := rand.New(rand.NewPCG(bootSeed, uint64(len(a))<<32|uint64(len(b))))
-	return percentiles(func() float64 { return Median(resample(rng, a)) / Median(resample(rng, b)) })
+	return percentiles(func() float64 { return of(Median(resample(rng, a)), Median(resample(rng, b))) })
 }
 
 func resample(rng *rand.Rand, v []float64) []float64 {

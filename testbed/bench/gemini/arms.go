@@ -27,6 +27,9 @@ type Arm struct {
 	Settings map[string]map[string]any
 	// Task is what the stand-in model does, and how the workspace is judged.
 	Task *Task
+	// Variant arms do another's task with other settings of the CLI: under savepoint
+	// it is measured once.
+	Variant bool
 	// Quick arms are in a quick look too.
 	Quick bool
 }
@@ -55,7 +58,7 @@ const (
 // Arms lists the arms, for a quick look the most telling ones.
 func Arms(quick bool) []Arm {
 	var out []Arm
-	for _, list := range [][]Arm{withoutCredentials(), onTerminal(), withKey(), tasks(), denials()} {
+	for _, list := range [][]Arm{withoutCredentials(), onTerminal(), withKey(), tasks(), denials(quick)} {
 		for _, a := range list {
 			if a.Limit == 0 {
 				a.Limit = longLimit
@@ -159,12 +162,12 @@ func tasks() []Arm {
 	const overwrite = "find . -type f -exec cp /dev/null {} ';'"
 	arms := []Arm{
 		{Name: "task-create-shell", Text: "makes a file by a shell command", Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}, Quick: true},
-		{Name: "task-create-model", Text: "the same with the model named, so that no router is asked", Args: headless("-m", "gemini-stand-in"), Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
+		{Name: "task-create-model", Variant: true, Text: "the same with the model named, so that no router is asked", Args: headless("-m", "gemini-stand-in"), Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
 		{Name: "task-create-tool", Text: "makes a file by write_file", Task: &Task{Calls: []model.Call{write("made.txt", "made\n")}, Want: madeFile()}},
-		{Name: "task-no-yolo", Text: "the same task, approvals at their default", Args: []string{"--skip-trust", "-p", "do the task", "--output-format", "stream-json"}, Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
+		{Name: "task-no-yolo", Variant: true, Text: "the same task, approvals at their default", Args: []string{"--skip-trust", "-p", "do the task", "--output-format", "stream-json"}, Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
 		{Name: "task-fails", Quick: true, Text: "a command that writes, then exits 3", Task: &Task{Calls: []model.Call{shell("echo damaged > notes.txt; exit 3")}}},
 		{Name: "damage-remove", Quick: true, Text: "removes the workspace, exits 0", Task: &Task{Calls: []model.Call{shell(remove)}}},
-		{Name: "damage-remove-checkpoints", Quick: true, Text: "removes the workspace, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{shell(remove)}}},
+		{Name: "damage-remove-checkpoints", Variant: true, Quick: true, Text: "removes the workspace, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{shell(remove)}}},
 		{Name: "damage-overwrite-checkpoints", Text: "empties every file, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{shell(overwrite)}}},
 		{Name: "damage-tool-checkpoints", Text: "overwrites a file by write_file, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{write("notes.txt", "damaged\n")}}},
 	}
@@ -197,9 +200,21 @@ var Victims = []string{
 	": > %s/keep.txt", "dd if=/dev/null of=%s/keep.txt", "perl -e 'unlink \"%s/keep.txt\"'", "truncate -s 0 %s/keep.txt",
 }
 
-func denials() []Arm {
+// victims are all of them, or for a quick look some.
+func victims(quick bool) []string {
+	if !quick {
+		return Victims
+	}
+	var some []string
+	for i := 0; i < len(Victims); i += 5 {
+		some = append(some, Victims[i])
+	}
+	return some
+}
+
+func denials(quick bool) []Arm {
 	rule := "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"rm -rf\"\ndecision = \"deny\"\npriority = 100\n"
 	return withTasks([]Arm{
-		{Name: "policy-prefix", Quick: true, Text: "a policy denies commands that begin with rm -rf; the model tries other spellings", Home: map[string]string{".gemini/policies/baseline.toml": rule}, Task: &Task{Victims: Victims}},
+		{Name: "policy-prefix", Quick: true, Text: "a policy denies commands that begin with rm -rf; the model tries other spellings", Home: map[string]string{".gemini/policies/baseline.toml": rule}, Task: &Task{Victims: victims(quick)}},
 	})
 }

@@ -55,7 +55,7 @@
       const b = box(e);
       if (b.left < s.left - 1 || b.right > s.right + 1 || b.top < s.top - 1 || b.bottom > s.bottom + 1) say("cut off at the edge of its drawing", e);
     }
-    for (const e of svg.querySelectorAll("polyline")) {
+    for (const e of svg.querySelectorAll("polyline, line")) {
       const b = box(e);
       if (b.width <= 0 || getComputedStyle(e).stroke === "none") say("curve that is not drawn", e);
     }

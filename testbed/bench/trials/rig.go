@@ -110,16 +110,17 @@ func Archive(files map[string]string, mode int64) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// send unpacks files below stage, owned by root and readable by all.
+// send unpacks files below stage, owned by root and readable by all: root's umask
+// may be one that would keep the agent out.
 func (g *Rig) send(ctx context.Context, sb orchestrator.Sandbox, files map[string]string) error {
 	archive, err := Archive(files, 0o755)
 	if err != nil {
 		return err
 	}
-	if _, err := g.bare(ctx, sb, "mkdir -p "+stage, nil); err != nil {
+	if _, err := g.bare(ctx, sb, "mkdir -p -m 0755 "+stage, nil); err != nil {
 		return err
 	}
-	_, err = g.bare(ctx, sb, "tar -x -f - -C "+stage+" --no-same-owner", bytes.NewReader(archive))
+	_, err = g.bare(ctx, sb, "tar -x -f - -C "+stage+" --no-same-owner --same-permissions", bytes.NewReader(archive))
 	return err
 }
 

@@ -16,6 +16,9 @@ func TestDrive(t *testing.T) {
 			t.Errorf("%s is %v", m, s.Metrics[m])
 		}
 	}
+	if g := s.Metrics[bench.MetricGrowth]; g > 1.05 {
+		t.Errorf("the heap of the second half is %v times that of the first", g)
+	}
 	j, drop, err := onDisk(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

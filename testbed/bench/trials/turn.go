@@ -29,10 +29,10 @@ func Turns(g *Rig) bench.Experiment {
 		Name: bench.ExpAgentTurn, Title: "A whole agent turn",
 		Method: `A turn asks a model server for the next action and runs the command that it names. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is deleted is deleted in the background, as in an agent's session.`,
 		Plots: []bench.Plot{
-			{Kind: bench.Bars, Title: "One turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Where: map[string]string{bench.LabelThink: "2"}},
-			{Kind: bench.Lines, Title: "A turn, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
+			{Kind: bench.Bars, Title: "What savepoint adds to a turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Over: bench.ArmBare, Relative: true, Where: map[string]string{bench.LabelThink: "2"}},
+			{Kind: bench.Lines, Title: "What it adds, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Over: bench.ArmBare, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
 		},
-		Quick: 60 * time.Second, Full: 25 * time.Minute,
+		Quick: 40 * time.Second, Full: 25 * time.Minute,
 		Run: g.turns,
 	}
 }
@@ -78,24 +78,29 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 	labels := map[string]string{bench.LabelThink: strconv.Itoa(think), labelBoundary: string(b)}
 	n := 0
 	edit := func() string { n++; return fmt.Sprintf("echo turn %d >> /workspace/turns-%s.txt", n, as) }
-	under := func(e *orchestrator.Engine) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := committed(ctx, e, orchestrator.Spec{Sandbox: sb, Command: edit(), As: as, Boundary: b})
-			return err
+	under := func(e *orchestrator.Engine) action {
+		return func(ctx context.Context) (map[string]float64, error) {
+			s, err := committed(ctx, e, orchestrator.Spec{Sandbox: sb, Command: edit(), As: as, Boundary: b})
+			return s.Steps, err
 		}
+	}
+	bare := func(ctx context.Context) (map[string]float64, error) {
+		began := time.Now()
+		_, err := g.bare(ctx, sb, edit(), nil)
+		return map[string]float64{bench.StepExecute: time.Since(began).Seconds()}, err
 	}
 	arms := []struct {
 		name          string
-		run           func(context.Context) error
+		run           action
 		before, after func(context.Context) error
 	}{
-		{bench.ArmBare, func(ctx context.Context) error { _, err := g.bare(ctx, sb, edit(), nil); return err }, nil, nil},
+		{bench.ArmBare, bare, nil, nil},
 		{bench.ArmSavepoint, under(g.Eager), func(ctx context.Context) error { return g.Eager.Ahead(ctx, sb, b) }, g.Eager.Quiet},
 		{armOnDemand, under(g.Engine), nil, func(ctx context.Context) error { _, err := g.Engine.Collect(ctx); return err }},
 	}
 	// Rounds of a few turns, the arms in an order of their own, so that the
 	// machine's moods hit all arms alike.
-	rounds, each := r.Reps(2, 4), r.Reps(3, 6)
+	rounds, each := r.Reps(2, 4), r.Reps(2, 6)
 	order := r.Rand("order of sessions")
 	for round := range rounds {
 		for _, i := range order.Perm(len(arms)) {
@@ -119,8 +124,11 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 	return nil
 }
 
+// action is the command of a turn. It returns how long its steps took, in seconds.
+type action func(ctx context.Context) (map[string]float64, error)
+
 // session is a few turns in a row. The first is not measured: it opens connections.
-func session(ctx context.Context, m *thinker, think time.Duration, turns int, run, before func(context.Context) error) ([]bench.Sample, error) {
+func session(ctx context.Context, m *thinker, think time.Duration, turns int, run action, before func(context.Context) error) ([]bench.Sample, error) {
 	var out []bench.Sample
 	for i := range turns + 1 {
 		if i == 0 && before != nil {
@@ -133,15 +141,14 @@ func session(ctx context.Context, m *thinker, think time.Duration, turns int, ru
 			return out, err
 		}
 		thought := time.Since(began)
-		if err := run(ctx); err != nil {
+		steps, err := run(ctx)
+		if err != nil {
 			return out, err
 		}
 		took := time.Since(began)
 		if i > 0 {
-			out = append(out, bench.Sample{
-				Metrics: map[string]float64{bench.MetricSeconds: took.Seconds()},
-				Steps:   map[string]float64{"model": thought.Seconds(), bench.StepExecute: (took - thought).Seconds()},
-			})
+			steps["model"] = thought.Seconds()
+			out = append(out, bench.Sample{Metrics: map[string]float64{bench.MetricSeconds: took.Seconds()}, Steps: steps})
 		}
 	}
 	return slices.Clip(out), nil

@@ -35,7 +35,7 @@ func workloads() []workload {
 			command: "python3 -m pip install --quiet --no-index --find-links " + stage + "/wheels --target " + out + " --no-cache-dir --disable-pip-version-check " + wheelName,
 		},
 		{name: bench.WorkloadRead, quick: true, reads: true, command: "ls /etc"},
-		{name: "git-commit", quick: true, clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && git init -q . && git add -A . && git -c user.name=b -c user.email=b@localhost commit -q -m one"},
+		{name: "git-commit", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && git init -q . && git add -A . && git -c user.name=b -c user.email=b@localhost commit -q -m one"},
 		{name: "build", clean: clean, command: "cp -r " + stage + "/project " + out + " && python3 -m compileall -q " + out},
 		{name: "tests", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && python3 -m unittest -q"},
 		{name: "sed", clean: clean, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py"},
@@ -44,7 +44,7 @@ func workloads() []workload {
 
 // workloadFiles are what workloads need in the guest.
 func workloadFiles() map[string]string {
-	files := map[string]string{"wheels/" + wheelName + "-1.0-py3-none-any.whl": wheel()}
+	files := map[string]string{"wheels/" + strings.ReplaceAll(wheelName, "-", "_") + "-1.0-py3-none-any.whl": wheel()}
 	maps.Copy(files, project())
 	for mb, name := range sizes() {
 		files["fill-"+name+".sh"] = fill(mb)
@@ -90,7 +90,7 @@ sync
 
 const (
 	wheelName    = "savepoint-bench"
-	wheelModules = 120
+	wheelModules = 40
 )
 
 // wheel is a package of pure Python, made here so that no index is needed. Its
