@@ -127,7 +127,12 @@ func (a *app) newRunDir(f benchFlags) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(all, time.Now().UTC().Format("20060102-150405")), nil
+	first := filepath.Join(all, time.Now().UTC().Format("20060102-150405"))
+	dir := first
+	for n := 2; fileExists(dir); n++ { // begun in the same second
+		dir = fmt.Sprintf("%s-%d", first, n)
+	}
+	return dir, nil
 }
 
 // experiments are those that were asked for, in the order in which they are made:

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -45,9 +46,9 @@ type cluster struct {
 	jump    *jump.Server
 	config  configs.Config
 	file    string
-	tags    string         // of the VM that was disowned last
-	trusted *x509.CertPool // by the nodes when they fetch a file
-	web     *httptest.Server
+	tags    string           // of the VM that was disowned last
+	web     *httptest.Server // the nodes trust it when they fetch a file
+	images  sync.Map         // what it has, by path
 	serving errgroup.Group
 }
 
@@ -59,7 +60,17 @@ func startCluster(dir string, nodes []string, storages ...pve.Storage) (*cluster
 
 // startClusterOf starts one of that release.
 func startClusterOf(dir, release string, nodes []string, storages ...pve.Storage) (_ *cluster, err error) {
-	c := &cluster{backend: sim.New(sim.Behaviour{}), trusted: x509.NewCertPool()}
+	c := &cluster{backend: sim.New(sim.Behaviour{})}
+	c.web = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		image, ok := c.images.Load(r.URL.Path)
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(image.([]byte))
+	}))
+	trusted := x509.NewCertPool()
+	trusted.AddCert(c.web.Certificate())
 	defer func() {
 		if err != nil {
 			c.close()
@@ -71,7 +82,7 @@ func startClusterOf(dir, release string, nodes []string, storages ...pve.Storage
 	const user = "savepoint@pve"
 	c.api, err = pve.New(pve.Config{
 		Dir: filepath.Join(dir, "pve"), Version: release, Nodes: nodes, Machines: c.backend.Machines(), Disks: c.backend.Disks(),
-		Storages: storages, Pools: []string{"savepoint"}, DownloadCAs: c.trusted, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
+		Storages: storages, Pools: []string{"savepoint"}, DownloadCAs: trusted, UnauthorizedDelay: -1, LockTimeout: time.Second, AgentTimeout: 200 * time.Millisecond,
 		Users: []access.User{{ID: user, Tokens: []access.Token{{ID: "cli", Shared: true}}}},
 		ACL:   []access.Entry{{Path: "/", Subject: user, Role: "Administrator"}}, Logger: zerolog.Nop(),
 	})
@@ -271,11 +282,7 @@ func (c *cluster) serveImage(name string, lacks []string) (address, digest strin
 	for _, l := range lacks {
 		text = append(text, "lacks "+l+"\n"...)
 	}
-	if c.web != nil {
-		c.web.Close()
-	}
-	c.web = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(text) }))
-	c.trusted.AddCert(c.web.Certificate())
+	c.images.Store("/"+name, text)
 	sum := sha256.Sum256(text)
 	return c.web.URL + "/" + name, hex.EncodeToString(sum[:])
 }

@@ -188,6 +188,8 @@ func change(m Metric, a, b []float64, limit float64) Change {
 		c.Why = "too few samples to tell"
 	case c.P >= significance:
 		c.Why = "chance explains it"
+	case math.Abs(c.New-c.Old) < m.Floor:
+		c.Why = "too small to matter"
 	case math.Abs(c.By) <= limit:
 		c.Why = "smaller than the limit"
 	default:

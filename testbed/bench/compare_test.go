@@ -37,6 +37,7 @@ func TestCompare(t *testing.T) {
 	metrics := []Metric{
 		{Name: "rate", Unit: PerSec, Better: Higher}, {Name: "exact", Unit: Share, Better: Higher, Exact: true}, {Name: "leaks", Unit: Count, Better: Lower, Exact: true},
 		{Name: "success", Unit: Share, Better: Higher}, {Name: "size", Unit: Bytes},
+		{Name: "decision", Unit: Seconds, Better: Lower, Floor: 200e-6},
 	}
 	tight, up := []float64{1, 1.01, 1.02, 1.03, 1.04}, []float64{1.3, 1.31, 1.32, 1.33, 1.34}
 	little := []float64{1.05, 1.06, 1.07, 1.08, 1.09}
@@ -57,6 +58,9 @@ func TestCompare(t *testing.T) {
 		{"below the limit", MetricSeconds, tight, little, NoChange, "smaller than the limit"},
 		// Twice the median, and chance explains it.
 		{"spread", MetricSeconds, []float64{1, 2, 3, 8, 9}, []float64{1, 2, 6, 7, 9}, NoChange, "chance explains it"},
+		// Three times as long, of what nobody waits for.
+		{"below the floor", "decision", []float64{20e-6, 21e-6, 22e-6, 23e-6, 24e-6}, []float64{60e-6, 61e-6, 62e-6, 63e-6, 64e-6}, NoChange, "too small to matter"},
+		{"above the floor", "decision", []float64{20e-6, 21e-6, 22e-6, 23e-6, 24e-6}, []float64{360e-6, 361e-6, 362e-6, 363e-6, 364e-6}, Worse, ""},
 		{"three each", MetricSeconds, tight[:3], up[:3], NoChange, "too few samples"},
 		{"one leak", "leaks", []float64{0, 0, 0}, []float64{0, 0, 1}, Worse, ""},
 		{"no leak any more", "leaks", []float64{0, 1}, []float64{0, 0}, Improved, ""},

@@ -68,6 +68,9 @@ type Metric struct {
 	// Exact metrics do not depend on chance (leaks, files that differ): any
 	// change for the worse is one, without statistics.
 	Exact bool `json:"exact,omitempty"`
+	// Floor is the smallest difference that matters, in the unit: a smaller one is
+	// noise, however many samples agree on it.
+	Floor float64 `json:"floor,omitempty"`
 	// Text says what it is, where the name does not.
 	Text string `json:"text,omitempty"`
 }

@@ -48,7 +48,7 @@ func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 		Name: bench.ExpInterception, Title: "What the policy stops",
 		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of harmless ones that are denied. A command of neither kind counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise) and "everyday" are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is not denied runs inside a boundary.`,
 		Metrics: []bench.Metric{
-			{Name: bench.MetricDecision, Unit: bench.Seconds, Better: bench.Lower, Text: "one decision"},
+			{Name: bench.MetricDecision, Unit: bench.Seconds, Better: bench.Lower, Floor: 200e-6, Text: "one decision"},
 			{Name: bench.MetricCaught, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "denied, of what is to be stopped"},
 			{Name: metricFalseDenial, Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "denied, of what is harmless"},
 		},
