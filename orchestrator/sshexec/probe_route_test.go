@@ -27,6 +27,7 @@ ip link set outer up
 inside() { nsenter -t $guest -n "$@"; }
 inside ip link set lo up
 inside ip addr add 10.9.0.10/24 dev inner
+inside ip link set inner addrgenmode none || : # an address of its own would come and settle meanwhile
 inside ip link set inner up
 state() { inside ip -o route; inside ip -o addr; inside ip rule; inside ip neigh show nud permanent; }
 before=$(state)

@@ -152,8 +152,8 @@ func undone(out orchestrator.Outcome) error {
 	switch {
 	case out.State != orchestrator.StateRolledBack:
 		return fmt.Errorf("it is %s: %s", out.State, out.Reason)
-	case out.ExitCode != nil && *out.ExitCode == noTake:
-		return fmt.Errorf("the damage did not take: %s", firstLine([]byte(out.Stderr)))
+	case out.ExitCode != nil && *out.ExitCode != 1: // without one, the damage took the connection away
+		return fmt.Errorf("the damage did not take: exit %d: %s", *out.ExitCode, firstLine([]byte(out.Stderr)))
 	}
 	return nil
 }

@@ -173,10 +173,13 @@ func hammer(ctx context.Context, e *orchestrator.Engine, boxes, n int, took []fl
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				began := time.Now()
-				_, err := e.Run(ctx, work(i%boxes))
+				out, err := e.Run(ctx, work(i%boxes))
 				for errors.Is(err, orchestrator.ErrBusy) {
 					runtime.Gosched()
-					_, err = e.Run(ctx, work(i%boxes))
+					out, err = e.Run(ctx, work(i%boxes))
+				}
+				if err == nil && out.State != orchestrator.StateCommitted {
+					err = fmt.Errorf("a simulated transaction is %s: %s", out.State, out.Reason)
 				}
 				if err != nil {
 					fails[k] = err

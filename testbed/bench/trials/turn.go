@@ -76,6 +76,10 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 		as = policy.Root
 	}
 	labels := map[string]string{bench.LabelThink: strconv.Itoa(think), labelBoundary: string(b)}
+	// The file is the agent's before root, bare, can make it root's.
+	if _, err := g.bare(ctx, sb, "install -o agent -g agent -m 0666 /dev/null /workspace/turns-"+string(as)+".txt", nil); err != nil {
+		return err
+	}
 	n := 0
 	edit := func() string { n++; return fmt.Sprintf("echo turn %d >> /workspace/turns-%s.txt", n, as) }
 	under := func(e *orchestrator.Engine) action {
