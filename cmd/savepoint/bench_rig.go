@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
@@ -99,7 +102,11 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 		return sb, err
 	}
 	b.box = &sb
-	return sb, nil
+	note, err := b.note()
+	if err == nil {
+		err = os.WriteFile(note, []byte(sb.ID), 0o600)
+	}
+	return sb, err
 }
 
 func (b *benchmark) dropOld(ctx context.Context) error {
@@ -110,10 +117,28 @@ func (b *benchmark) dropOld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.flags.sandbox != "bench" {
+	note, err := b.note()
+	if err != nil {
+		return err
+	}
+	// Its name alone does not make it ours to ruin.
+	if id, err := os.ReadFile(note); err != nil || string(id) != string(old.ID) {
 		return usagef("bench run --sandbox %s: it exists, and the experiments ruin theirs; name another or destroy it", old.Name)
 	}
 	return b.destroy(ctx, old)
+}
+
+// note is the file that holds the id of the last sandbox of the experiments, which
+// the next run replaces when it is still there.
+func (b *benchmark) note() (string, error) {
+	all, err := b.app.benchDir()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(all, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory of the runs: %w", err)
+	}
+	return filepath.Join(all, "sandbox"), nil
 }
 
 func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox) error {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"savepoint/testbed/bench"
@@ -45,9 +46,13 @@ func crashes(ctx context.Context, r *bench.Run, root string) error {
 	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "60m", "-v", "-run", "^TestCrash$", "./testbed/sim")
 	cmd.Dir, cmd.WaitDelay = root, 10*time.Second
+	cmd.Env = append(os.Environ(), "GOPROXY=off") // what is built here already needs nothing more
 	if !r.Plan.Quick {
-		cmd.Env = append(os.Environ(), "SAVEPOINT_DEEP=1")
+		cmd.Env = append(cmd.Env, "SAVEPOINT_DEEP=1")
 	}
+	// The test is a child of go's own, and ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	err := cmd.Run()

@@ -46,7 +46,7 @@ type judged struct {
 func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpInterception, Title: "What the policy stops",
-		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of harmless ones that are denied. A command of neither kind counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise) and "everyday" are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is not denied runs inside a boundary.`,
+		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of harmless ones that are denied. A command of neither kind counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise) and "everyday" are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is judged so runs inside a boundary.`,
 		Metrics: []bench.Metric{
 			{Name: bench.MetricDecision, Unit: bench.Seconds, Better: bench.Lower, Floor: 200e-6, Text: "one decision"},
 			{Name: bench.MetricCaught, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "denied, of what is to be stopped"},
