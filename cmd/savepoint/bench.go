@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -139,8 +138,8 @@ func (a *app) benchReport(rep *bench.Report, dir, history string) error {
 		return err
 	}
 	for _, t := range doc.Targets {
-		if text := strings.Join(slices.DeleteFunc([]string{t.Explain, t.Why}, func(s string) bool { return s == "" }), "; "); !t.Reached && text != "" {
-			if _, err := fmt.Fprintf(a.out, "%s: %s\n", t.Name, text); err != nil {
+		if !t.Reached && t.Explain != "" {
+			if _, err := fmt.Fprintf(a.out, "%s: %s\n", t.Name, joined(t.Explain, "; ", t.Why)); err != nil {
 				return err
 			}
 		}

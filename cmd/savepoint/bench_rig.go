@@ -11,6 +11,7 @@ import (
 	"savepoint/orchestrator"
 	"savepoint/testbed/bench/trials"
 	"savepoint/testbed/lab"
+	records "savepoint/testbed/notes"
 )
 
 // benchmark is one bench run: the session on the cluster, and its sandbox.
@@ -104,7 +105,7 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 	b.box = &sb
 	note, err := b.note()
 	if err == nil {
-		err = os.WriteFile(note, []byte(sb.ID), 0o600)
+		err = records.Write(note, []byte(sb.ID))
 	}
 	return sb, err
 }

@@ -53,18 +53,25 @@ func (z *zfsNode) Run(_ context.Context, in io.Reader, out, _ io.Writer) int {
 	return 0
 }
 
-// The driver is the one that is written, or follows from the storage's type. A
-// sandbox keeps the one it was made with.
-func TestWorkspaceDriver(t *testing.T) {
-	dir := t.TempDir()
+// tankCluster is a cluster of one node with a ZFS pool, and with the template.
+func tankCluster(t *testing.T, dir string) *cluster {
+	t.Helper()
 	c, err := startCluster(dir, []string{"pve1"}, pve.Storage{ID: "local"}, pve.Storage{ID: "tank", Type: "zfspool"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	t.Cleanup(c.close)
 	if err := c.buildTemplate(t.Context(), dir, "local"); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// The driver is the one that is written, or follows from the storage's type. A
+// sandbox keeps the one it was made with.
+func TestWorkspaceDriver(t *testing.T) {
+	dir := t.TempDir()
+	c := tankCluster(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, tt := range []struct{ driver, storage, want, text string }{
@@ -141,14 +148,7 @@ func TestWorkspaceOfSandbox(t *testing.T) {
 // names the snapshots of others on our volumes.
 func TestDoctorWorkspaces(t *testing.T) {
 	dir := t.TempDir()
-	c, err := startCluster(dir, []string{"pve1"}, pve.Storage{ID: "local"}, pve.Storage{ID: "tank", Type: "zfspool"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	if err := c.buildTemplate(t.Context(), dir, "local"); err != nil {
-		t.Fatal(err)
-	}
+	c := tankCluster(t, dir)
 	id, err := sshexec.LoadIdentity(c.config.SSH.IdentityFile)
 	if err != nil {
 		t.Fatal(err)

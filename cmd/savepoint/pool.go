@@ -60,14 +60,7 @@ func newPoolFill(a *app) *cobra.Command {
 			if s.cfg.Pool.Size == 0 {
 				return usagef("fill the pool: pool.size is 0; set it, or run savepoint pool drain to remove what is left of the pool")
 			}
-			p := s.narrate()
-			defer p.stop()
-			done, err := provision.NewPool(s.prov).Fill(ctx)
-			p.stop()
-			if perr := a.printFilled(done); perr != nil {
-				return perr
-			}
-			return err
+			return s.changePool(func(p *provision.Pool) (provision.Filled, error) { return p.Fill(ctx) })
 		},
 	}
 	addTimeout(c, &timeout)
@@ -86,18 +79,26 @@ func newPoolDrain(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := s.narrate()
-			defer p.stop()
-			removed, err := provision.NewPool(s.prov).Drain(ctx)
-			p.stop()
-			if perr := a.printFilled(provision.Filled{Removed: removed}); perr != nil {
-				return perr
-			}
-			return err
+			return s.changePool(func(p *provision.Pool) (provision.Filled, error) {
+				removed, err := p.Drain(ctx)
+				return provision.Filled{Removed: removed}, err
+			})
 		},
 	}
 	addTimeout(c, &timeout)
 	return c
+}
+
+// changePool makes a change and prints what was done, also next to an error.
+func (s *session) changePool(do func(*provision.Pool) (provision.Filled, error)) error {
+	p := s.narrate()
+	defer p.stop()
+	done, err := do(provision.NewPool(s.prov))
+	p.stop()
+	if perr := s.app.printFilled(done); perr != nil {
+		return perr
+	}
+	return err
 }
 
 func (a *app) printFilled(f provision.Filled) error {

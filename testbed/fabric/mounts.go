@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/thread"
 )
 
 // mounts is a mount namespace for a node's daemons. In it /run/netns holds the
@@ -80,7 +82,7 @@ func strangers(mountinfo string, keep []string) []string {
 // does to it cannot be undone.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	thread(func() { // and never unlocked
+	thread.Go(func() { // and never unlocked
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			done <- err
 			return

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/thread"
 )
 
 // netnsDir is where ip(8) keeps the names of namespaces.
@@ -31,7 +33,7 @@ func nsPath(name string) string { return filepath.Join(netnsDir, name) }
 // cannot it ends and is never used again.
 func within(name string, f func() error) error {
 	done := make(chan error, 1)
-	thread(func() {
+	thread.Go(func() {
 		err, back := visit(nsPath(name), f)
 		if back {
 			runtime.UnlockOSThread()
@@ -39,23 +41,6 @@ func within(name string, f func() error) error {
 		done <- err
 	})
 	return <-done
-}
-
-// thread runs f in a goroutine that is locked to its thread, which is not the
-// process's first: that one cannot end when f leaves it changed, and what it has
-// become is what /proc/self says of the whole process.
-func thread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		defer runtime.UnlockOSThread()
-		done := make(chan struct{})
-		thread(func() { defer close(done); f() }) // this thread is held until it is done
-		<-done
-	}()
 }
 
 func visit(path string, f func() error) (err error, back bool) {

@@ -10,14 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"savepoint/testbed/notes"
 )
@@ -263,26 +258,5 @@ func TestCheck(t *testing.T) {
 	var r record
 	if json.Unmarshal([]byte(`{"instance":"x"}`), &r) != nil || r.check() == nil {
 		t.Error("a short instance was accepted")
-	}
-}
-
-// What enters namespaces never does so on the process's first thread.
-func TestThreadIsNotTheFirst(t *testing.T) {
-	var wg sync.WaitGroup
-	var first atomic.Int64
-	for range 2000 {
-		wg.Add(1)
-		thread(func() {
-			defer wg.Done()
-			defer runtime.UnlockOSThread()
-			if unix.Gettid() == unix.Getpid() {
-				first.Add(1)
-			}
-		})
-		runtime.Gosched()
-	}
-	wg.Wait()
-	if n := first.Load(); n > 0 {
-		t.Errorf("%d of 2000 ran on the first thread", n)
 	}
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,16 +10,16 @@ import (
 	"testing"
 )
 
-// The volume is an ext4 with the label that guests look for, and takes no more
-// of the disk than what is in it.
-func TestVolume(t *testing.T) {
-	for _, tool := range []string{"mkfs.ext4", "qemu-img"} {
+// madeVolume makes a volume in dir, and returns its file and what is in it. Without
+// the program of that package the test is skipped.
+func madeVolume(t *testing.T, dir, program, pkg string, make func(context.Context, string, int64) (string, error), size int64) (path string, text []byte) {
+	t.Helper()
+	for _, tool := range []string{program, "qemu-img"} {
 		if _, err := lookPath(tool); err != nil {
-			t.Skipf("%v: install e2fsprogs and qemu-utils", err)
+			t.Skipf("%v: install %s and qemu-utils", err, pkg)
 		}
 	}
-	dir := t.TempDir()
-	path, err := Volume(t.Context(), dir, 64<<20)
+	path, err := make(t.Context(), dir, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,10 +27,17 @@ func TestVolume(t *testing.T) {
 	if out, err := exec.Command("qemu-img", "convert", "-O", "raw", path, raw).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	text, err := os.ReadFile(raw)
-	if err != nil {
+	if text, err = os.ReadFile(raw); err != nil {
 		t.Fatal(err)
 	}
+	return path, text
+}
+
+// The volume is an ext4 with the label that guests look for, and takes no more
+// of the disk than what is in it.
+func TestVolume(t *testing.T) {
+	dir := t.TempDir()
+	path, text := madeVolume(t, dir, "mkfs.ext4", "e2fsprogs", Volume, 64<<20)
 	if len(text) != 64<<20 || string(text[1024+56:1024+58]) != "\x53\xef" || strings.TrimRight(string(text[1024+120:1024+136]), "\x00") != "sp-workspace" {
 		t.Errorf("%d bytes, magic %x, label %q", len(text), text[1024+56:1024+58], text[1024+120:1024+136])
 	}
@@ -61,24 +69,8 @@ func TestVolume(t *testing.T) {
 // The other kind is a btrfs with the same label, whose data and metadata share
 // their space.
 func TestBtrfsVolume(t *testing.T) {
-	for _, tool := range []string{"mkfs.btrfs", "qemu-img"} {
-		if _, err := lookPath(tool); err != nil {
-			t.Skipf("%v: install btrfs-progs and qemu-utils", err)
-		}
-	}
 	dir := t.TempDir()
-	path, err := BtrfsVolume(t.Context(), dir, 256<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := filepath.Join(dir, "raw")
-	if out, err := exec.Command("qemu-img", "convert", "-O", "raw", path, raw).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	text, err := os.ReadFile(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, text := madeVolume(t, dir, "mkfs.btrfs", "btrfs-progs", BtrfsVolume, 256<<20)
 	super := text[64<<10:]
 	if len(text) != 256<<20 || string(super[64:72]) != "_BHRfS_M" || super[188]&4 == 0 || strings.TrimRight(string(super[0x12b:0x12b+256]), "\x00") != "sp-workspace" {
 		t.Errorf("%d bytes, magic %q, features %x, label %q", len(text), super[64:72], super[188], super[0x12b:0x12b+16])

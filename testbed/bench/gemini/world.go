@@ -3,10 +3,11 @@ package gemini
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"savepoint/testbed/thread"
 )
 
 // Isolation says what a run could reach.
@@ -29,7 +30,7 @@ const (
 // last program and socket in them: nothing has to be cleaned up.
 func inNamespace(dir string, f func() error) error {
 	done := make(chan error, 1)
-	onThread(func() {
+	thread.Go(func() {
 		if err := separate(dir); err != nil {
 			done <- fmt.Errorf("make namespaces for the Gemini CLI: %w", err)
 			return
@@ -37,22 +38,6 @@ func inNamespace(dir string, f func() error) error {
 		done <- f()
 	})
 	return <-done
-}
-
-// onThread runs f in a goroutine whose thread ends with it. That is never the
-// process's first thread, which cannot end.
-func onThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		defer runtime.UnlockOSThread()
-		done := make(chan struct{})
-		onThread(func() { defer close(done); f() }) // this thread is held until it is done
-		<-done
-	}()
 }
 
 func separate(dir string) error {
