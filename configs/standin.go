@@ -63,6 +63,7 @@ func findStandIn(v reflect.Value) string {
 				return found
 			}
 		}
+	default: // holds no text
 	}
 	return ""
 }

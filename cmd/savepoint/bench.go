@@ -154,7 +154,7 @@ func writeWhole(path string, write func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone when all went well
+	defer os.Remove(f.Name()) // it is gone when all went well
 	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
 	if err != nil {
 		return err

@@ -80,8 +80,9 @@ func (g *geminiBox) Exec(ctx context.Context, command, validate string) (gemini.
 		return gemini.RolledBack, nil
 	case orchestrator.StateDenied:
 		return gemini.Denied, nil
+	default:
+		return "", fmt.Errorf("it is %s: %s", out.State, out.Reason)
 	}
-	return "", fmt.Errorf("it is %s: %s", out.State, out.Reason)
 }
 
 // TreeHash is the digest of the manifest of the task's directory.

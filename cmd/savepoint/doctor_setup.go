@@ -50,7 +50,7 @@ func intended(cfg configs.Config) proxmox.Use {
 // Stand-ins for what the configuration does not say. They are no valid values,
 // so that nobody runs them by mistake.
 const (
-	setupToken   = "savepoint@pve!engine"
+	setupToken   = "savepoint@pve!engine" //nolint:gosec // the name of a token, without its secret
 	setupStorage = "STORAGE"
 	setupImport  = "local"
 	setupDataset = "POOL/savepoint"

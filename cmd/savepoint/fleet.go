@@ -49,21 +49,6 @@ func limits(c configs.Cluster) provision.Limits {
 	return provision.Limits{Nodes: c.Nodes, Drained: c.DrainedNodes, PerNode: c.MaxPerNode, Reserve: int64(c.MemoryReserve)}
 }
 
-// template finds the configured template, for who has no sandbox to place: the
-// first by node.
-func (s *session) template(ctx context.Context) (proxmox.Template, error) {
-	sites, err := s.cluster.Sites(ctx, s.cfg.Sandbox.Template)
-	if err != nil {
-		return proxmox.Template{}, err
-	}
-	for _, site := range sites {
-		if len(site.Templates) > 0 {
-			return site.Templates[0].Template, nil
-		}
-	}
-	return proxmox.Template{}, provision.NoTemplate(s.cfg.Sandbox.Template)
-}
-
 // node is where a template is built: the first node, in the order of the
 // configuration, that is open for sandboxes.
 func (s *session) node(ctx context.Context) (string, error) {

@@ -39,6 +39,7 @@ func (j *Journal) PutSandbox(ctx context.Context, sb orchestrator.Sandbox) error
 			err = clearSession(ctx, tx, string(sb.ID))
 		case orchestrator.SandboxPooled:
 			err = j.vacate(ctx, tx, string(sb.ID))
+		default: // who has a user keeps what is kept for him
 		}
 		if err != nil {
 			return err

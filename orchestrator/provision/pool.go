@@ -59,6 +59,7 @@ func (l *Pool) Status(ctx context.Context) ([]Standing, error) {
 				out[i].Outdated = why
 			case waits:
 				out[i].Waiting = why
+			case fits:
 			}
 		}
 	}

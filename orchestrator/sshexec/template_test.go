@@ -109,7 +109,7 @@ func TestTemplateCleanFails(t *testing.T) {
 	if err := os.Chmod(filepath.Join(root, "etc/ssh"), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(filepath.Join(root, "etc/ssh"), 0o700) //nolint:errcheck // for the removal of the directory
+	defer os.Chmod(filepath.Join(root, "etc/ssh"), 0o700) // for the removal of the directory
 	if out, err := runStep(t, root, "clean"); err == nil {
 		t.Errorf("a host key was left: %s", out)
 	}

@@ -186,6 +186,7 @@ func (s *Server) write(ctx context.Context, w http.ResponseWriter, r Request, t 
 	case Status500:
 		refuse(w, r.API, http.StatusInternalServerError, "the script says so")
 		return
+	default: // the others are in what is answered
 	}
 	form := chatForm
 	if r.API == Gemini {
