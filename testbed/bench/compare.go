@@ -59,7 +59,7 @@ const fewest = 4
 // for the worse.
 func Compare(old, new *Report, limit float64) *Comparison {
 	c := &Comparison{Old: old.Info.ID, New: new.Info.ID, Limit: limit, Changes: []Change{}}
-	if old.Info.Plan != new.Info.Plan {
+	if !old.Info.Plan.Same(new.Info.Plan) {
 		c.Warnings = append(c.Warnings, "the runs have different plans")
 	}
 	for _, o := range old.Results {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -149,7 +150,7 @@ func Skip(format string, args ...any) error {
 
 // Plan is how much is measured.
 type Plan struct {
-	// Quick is a look of minutes; else everything is measured in full.
+	// Quick is a short look; else everything is measured in full.
 	Quick bool `json:"quick"`
 	// Repeat, when not 0, replaces each experiment's own number of repetitions.
 	Repeat int `json:"repeat,omitempty"`
@@ -157,9 +158,23 @@ type Plan struct {
 	Warmup int `json:"warmup"`
 	// Seed fixes every order and choice that is drawn.
 	Seed uint64 `json:"seed"`
+	// Boundaries, when there are any, are the only ones that are measured, by
+	// experiments that measure several: see Wants. In their order and once each.
+	Boundaries []string `json:"boundaries,omitempty"`
 }
 
-// QuickPlan is a look of less than five minutes.
+// Wants reports whether a boundary (workspace, disk, machine) is to be measured.
+func (p Plan) Wants(boundary string) bool {
+	return len(p.Boundaries) == 0 || slices.Contains(p.Boundaries, boundary)
+}
+
+// Same reports whether both plans measure the same work.
+func (p Plan) Same(q Plan) bool {
+	return p.Quick == q.Quick && p.Repeat == q.Repeat && p.Warmup == q.Warmup && p.Seed == q.Seed &&
+		slices.Equal(p.Boundaries, q.Boundaries)
+}
+
+// QuickPlan is a short look: the estimates of its experiments say how short.
 func QuickPlan() Plan { return Plan{Quick: true, Warmup: 1, Seed: 1} }
 
 // FullPlan measures everything.

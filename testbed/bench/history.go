@@ -183,7 +183,7 @@ func shared(old, now *Report) int {
 }
 
 // alike reports whether figures of two runs belong on one curve.
-func alike(planA, planB Plan, a, b Environment) bool { return planA == planB && sameMachine(a, b) }
+func alike(planA, planB Plan, a, b Environment) bool { return planA.Same(planB) && sameMachine(a, b) }
 
 // trend draws every target over the runs that may be compared with the last one:
 // those of its plan and its machine.

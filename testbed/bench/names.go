@@ -29,7 +29,8 @@ const (
 	// answer).
 	ExpScale = "scale"
 	// ExpCrash: one sample per set of schedules. Metrics: "schedules",
-	// "violations" (count).
+	// "violations" (count); of two crashes "pairs" (count: those that were played)
+	// and "pairs_all" (count: those there are), each in one sample or more.
 	ExpCrash = "crash"
 	// ExpGemini: arms of the baseline. Metrics: "success" (share, judged by the
 	// state of the files). The arm without credentials is GeminiBare.
@@ -57,6 +58,8 @@ const (
 	MetricCalls      = "calls"
 	MetricViolations = "violations"
 	MetricSchedules  = "schedules"
+	MetricPairs      = "pairs"
+	MetricPairsAll   = "pairs_all"
 	MetricSuccess    = "success"
 )
 

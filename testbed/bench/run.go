@@ -100,6 +100,9 @@ func (r *Run) Progress(done, total int, what string) { r.progress(done, total, w
 // Reps is how often something is repeated, by the plan.
 func (r *Run) Reps(quick, full int) int { return r.Plan.Reps(quick, full) }
 
+// Wants reports whether the plan has a boundary (workspace, disk, machine) measured.
+func (r *Run) Wants(boundary string) bool { return r.Plan.Wants(boundary) }
+
 // Rand is a source of numbers that are the same in every run with the same seed.
 // What is drawn for one purpose does not depend on what is drawn for another.
 func (r *Run) Rand(purpose string) *rand.Rand {

@@ -100,7 +100,7 @@ func (r *Runner) begin() error {
 	}
 	info := Info{Schema: Schema, ID: filepath.Base(dir), Plan: r.Plan, Started: r.Now().UTC()}
 	switch old, err := readInfo(dir); {
-	case err == nil && old.Plan != r.Plan:
+	case err == nil && !old.Plan.Same(r.Plan):
 		return fmt.Errorf("it was begun with another plan (%+v, now %+v): figures of both do not belong together; go on with the plan of before, or use another directory", old.Plan, r.Plan)
 	case err == nil:
 		info = *old
