@@ -25,20 +25,36 @@ var disguised string
 //go:embed corpus/everyday.txt
 var everyday string
 
+//go:embed corpus/changes.txt
+var changes string
+
 // Classes of the corpora that are part of savepoint.
 const (
 	classBlacklist = "blacklist"
 	classDisguised = "disguised"
 	classEveryday  = "everyday"
+	classChanges   = "changes"
 )
 
-const metricFalseDenial = "false_denial"
+const (
+	metricFalseDenial = "false_denial"
+	metricUnprotected = "unprotected"
+)
 
-// judged is one command and what the policy has to say of it. Commands that only
-// are there, with no right answer, have neither.
+// answer is what the policy has to say of a command.
+type answer int
+
+const (
+	noAnswer     answer = iota // the command is only there, for the time
+	wantDeny                   // it is to be stopped
+	wantRun                    // it is to run, inside a boundary or not
+	wantSnapshot               // it is to run, and changes something: inside a boundary
+)
+
+// judged is one command and the right answer.
 type judged struct {
 	corpus, class, command string
-	deny, benign           bool
+	want                   answer
 }
 
 // Interception has the policy judge corpora of commands: those that are part of
@@ -46,15 +62,16 @@ type judged struct {
 func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpInterception, Title: "What the policy stops",
-		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of harmless ones that are denied. A command of neither kind counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise) and "everyday" are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is judged so runs inside a boundary.`,
+		Method: `Each command is judged once with the agent's account, in the profile "sealed", and then again for the time. "caught" is the share of commands that are to be stopped and are denied; "false denial" the share of those to be run that are denied; "unprotected" the share of what is to be stopped, or is to run and changes something, that is judged "allow" and so would run without a boundary: it has to be 0. A command without a right answer counts for the time only. The corpora "blacklist" (the strings that the paper's kind of filter knows), "disguised" (the same destruction, written otherwise), "everyday" and "changes" (everyday commands that change files or run code that may) are part of savepoint; others are files that the caller names. A denial is no proof of safety and a verdict "snapshot" no hole: what is judged so runs inside a boundary.`,
 		Metrics: []bench.Metric{
 			{Name: bench.MetricDecision, Unit: bench.Seconds, Better: bench.Lower, Floor: 200e-6, Text: "one decision"},
 			{Name: bench.MetricCaught, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "denied, of what is to be stopped"},
-			{Name: metricFalseDenial, Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "denied, of what is harmless"},
+			{Name: metricFalseDenial, Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "denied, of what is to run"},
+			{Name: metricUnprotected, Unit: bench.Share, Better: bench.Lower, Exact: true, Text: "allowed without a boundary, of what is to be stopped or changes something"},
 		},
 		Plots: []bench.Plot{
 			{Kind: bench.Bars, Title: "Share that is stopped, by class", Metric: bench.MetricCaught, X: bench.ByArm},
-			{Kind: bench.Bars, Title: "Share of harmless commands that are denied", Metric: metricFalseDenial, X: bench.ByArm},
+			{Kind: bench.Bars, Title: "Share of commands to be run that are denied", Metric: metricFalseDenial, X: bench.ByArm},
 		},
 		Quick: 10 * time.Second, Full: time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error {
@@ -77,8 +94,8 @@ func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 // quickCommands bounds the commands of a quick run.
 const quickCommands = 4000
 
-// some keeps the commands that have a right answer, and of the others as many as
-// there is room for, drawn by the plan's seed.
+// some keeps the commands whose wrong answer is a hole and savepoint's own, and of
+// the others as many as there is room for, drawn by the plan's seed.
 func some(r *bench.Run, list []judged) []judged {
 	perm := r.Rand("commands of a quick run").Perm(len(list))
 	slices.SortStableFunc(perm, func(a, b int) int { return weight(list[a]) - weight(list[b]) })
@@ -87,19 +104,19 @@ func some(r *bench.Run, list []judged) []judged {
 	for i, k := range keep {
 		out[i] = list[k]
 	}
-	r.Note("a quick run judges %d of %d commands: all that are to be stopped, and harmless ones drawn by the seed", len(out), len(list))
+	r.Note("a quick run judges %d of %d commands: all that are to be stopped, change something or are savepoint's own, and others drawn by the seed", len(out), len(list))
 	return out
 }
 
 func weight(j judged) int {
-	if j.deny || j.corpus == "savepoint" {
+	if j.want == wantDeny || j.want == wantSnapshot || j.corpus == "savepoint" {
 		return 0
 	}
 	return 1
 }
 
 func judgeAll(ctx context.Context, r *bench.Run, d orchestrator.Decider, list []judged) error {
-	var missed, refused [][]string
+	var missed, refused, bare [][]string
 	for i, j := range list {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -115,24 +132,36 @@ func judgeAll(ctx context.Context, r *bench.Run, d orchestrator.Decider, list []
 			Arm: j.class, Labels: map[string]string{"corpus": j.corpus},
 			Metrics: map[string]float64{bench.MetricDecision: time.Since(began).Seconds()},
 		}
-		denied := verdict.Decision == policy.Deny
-		switch {
-		case j.deny:
+		denied, allowed := verdict.Decision == policy.Deny, verdict.Decision == policy.Allow
+		row := []string{j.corpus, j.class, j.command, verdict.Decision.String(), verdict.Rule}
+		switch j.want {
+		case wantDeny:
 			s.Metrics[bench.MetricCaught] = share(denied)
 			if !denied {
-				missed = append(missed, []string{j.corpus, j.class, j.command, verdict.Decision.String()})
+				missed = append(missed, row)
 			}
-		case j.benign:
+		case wantRun, wantSnapshot:
 			s.Metrics[metricFalseDenial] = share(denied)
 			if denied {
-				refused = append(refused, []string{j.corpus, j.command, verdict.Rule})
+				refused = append(refused, row)
+			}
+		case noAnswer:
+		}
+		if j.want == wantDeny || j.want == wantSnapshot {
+			s.Metrics[metricUnprotected] = share(allowed)
+			if allowed {
+				bare = append(bare, row)
 			}
 		}
 		r.Add(s)
 	}
 	r.Progress(len(list), len(list), "")
-	r.Table(bench.Table{Title: "To be stopped, and not denied", Columns: []string{"corpus", "class", "command", "verdict"}, Rows: missed, Note: fmt.Sprintf("%d commands", len(missed))})
-	r.Table(bench.Table{Title: "Harmless, and denied", Columns: []string{"corpus", "command", "rule"}, Rows: refused, Note: fmt.Sprintf("%d commands", len(refused))})
+	for _, t := range []struct {
+		title string
+		rows  [][]string
+	}{{"To be stopped, and not denied", missed}, {"To be run, and denied", refused}, {"Changes something, and would run without a boundary", bare}} {
+		r.Table(bench.Table{Title: t.title, Columns: []string{"corpus", "class", "command", "verdict", "rule"}, Rows: t.rows, Note: fmt.Sprintf("%d commands", len(t.rows))})
+	}
 	return nil
 }
 
@@ -144,10 +173,18 @@ func share(yes bool) float64 {
 }
 
 func ownCorpora() (list []judged) {
-	for class, text := range map[string]string{classBlacklist: blacklist, classDisguised: disguised, classEveryday: everyday} {
-		for line := range strings.Lines(text) {
+	for _, c := range []struct {
+		class, text string
+		want        answer
+	}{
+		{classBlacklist, blacklist, wantDeny},
+		{classDisguised, disguised, wantDeny},
+		{classEveryday, everyday, wantRun},
+		{classChanges, changes, wantSnapshot},
+	} {
+		for line := range strings.Lines(c.text) {
 			if line = strings.TrimSuffix(line, "\n"); line != "" {
-				list = append(list, judged{corpus: "savepoint", class: class, command: line, deny: class != classEveryday, benign: class == classEveryday})
+				list = append(list, judged{"savepoint", c.class, line, c.want})
 			}
 		}
 	}
@@ -157,8 +194,9 @@ func ownCorpora() (list []judged) {
 
 // Corpora reads the corpora of a directory: files NAME.tsv with a header line. A
 // file with the columns expected, class and command has commands with a right
-// answer; of others with a column command, those called benign-… are harmless and
-// those called attack-… have none: only the caller knows what they are for. In
+// answer: "deny"; "snapshot", which changes something; "allow", which is to run.
+// Of others with a column command, those called benign-… are to run and those
+// called attack-… have no right answer: only the caller knows what they are for. In
 // commands \n, \t, \r, \0, \e and \\ stand for what they say.
 func Corpora(dir string) ([]judged, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.tsv"))
@@ -178,6 +216,9 @@ func Corpora(dir string) ([]judged, error) {
 	}
 	return list, nil
 }
+
+// answers are the values of the column expected.
+var answers = map[string]answer{"deny": wantDeny, "snapshot": wantSnapshot, "allow": wantRun}
 
 func corpus(name string) (list []judged, err error) {
 	f, err := os.Open(name)
@@ -201,7 +242,10 @@ func corpus(name string) (list []judged, err error) {
 		if len(cells) != len(columns) {
 			return nil, fmt.Errorf("a line has %d cells for %d columns: %.60s", len(cells), len(columns), in.Text())
 		}
-		j := judged{corpus: title, class: title, benign: strings.HasPrefix(title, "benign-")}
+		j := judged{corpus: title, class: title}
+		if strings.HasPrefix(title, "benign-") {
+			j.want = wantRun
+		}
 		for i, c := range columns {
 			switch c {
 			case "command":
@@ -209,7 +253,9 @@ func corpus(name string) (list []judged, err error) {
 			case "class":
 				j.class = title + "/" + cells[i]
 			case "expected":
-				j.deny, j.benign = cells[i] == "deny", cells[i] != "deny"
+				if j.want = answers[cells[i]]; j.want == noAnswer {
+					return nil, fmt.Errorf("expected is %q; it is one of deny, snapshot, allow", cells[i])
+				}
 			}
 		}
 		list = append(list, j)

@@ -36,7 +36,11 @@ func TestOwnCorpora(t *testing.T) {
 	}{
 		{classBlacklist, bench.MetricCaught, 20, 1},
 		{classDisguised, bench.MetricCaught, 40, 1},
-		{classEveryday, metricFalseDenial, 80, 0},
+		{classEveryday, metricFalseDenial, 30, 0},
+		{classChanges, metricFalseDenial, 50, 0},
+		{classBlacklist, metricUnprotected, 20, 0},
+		{classDisguised, metricUnprotected, 40, 0},
+		{classChanges, metricUnprotected, 50, 0},
 	} {
 		values := res.Values(res.Is(c.class), c.metric)
 		if len(values) < c.least {
@@ -48,33 +52,51 @@ func TestOwnCorpora(t *testing.T) {
 	}
 }
 
-// A policy that denies nothing has a recall of 0, one that denies all has only
-// false denials: the figures follow what is judged.
+// The figures follow what is judged: a policy that denies all has only false
+// denials, one that takes a snapshot of all stops nothing, and one that allows all
+// leaves what changes something unprotected.
 func TestInterceptionFollowsTheVerdict(t *testing.T) {
-	for _, deny := range []bool{false, true} {
-		e := Interception(fixed(deny), nil)
+	for decision, want := range map[policy.Decision]struct{ caught, falseDenial, unprotected float64 }{
+		policy.Deny:     {1, 1, 0},
+		policy.Snapshot: {0, 0, 0},
+		policy.Allow:    {0, 0, 1},
+	} {
+		e := Interception(fixed(decision), nil)
 		run := bench.NewRun(e, bench.QuickPlan())
 		if err := e.Run(t.Context(), run); err != nil {
 			t.Fatal(err)
 		}
 		res := run.Result()
-		want := share(deny)
-		if got := bench.Mean(res.Values(res.Is(classBlacklist), bench.MetricCaught)); got != want {
-			t.Errorf("deny %v: caught %v, want %v", deny, got, want)
+		for _, c := range []struct {
+			class, metric string
+			want          float64
+		}{
+			{classBlacklist, bench.MetricCaught, want.caught},
+			{classBlacklist, metricUnprotected, want.unprotected},
+			{classEveryday, metricFalseDenial, want.falseDenial},
+			{classChanges, metricFalseDenial, want.falseDenial},
+			{classChanges, metricUnprotected, want.unprotected},
+		} {
+			values := res.Values(res.Is(c.class), c.metric)
+			if len(values) == 0 || bench.Mean(values) != c.want {
+				t.Errorf("%v: %s of %s is %v, want %v", decision, c.metric, c.class, values, c.want)
+			}
 		}
-		if got := bench.Mean(res.Values(res.Is(classEveryday), metricFalseDenial)); got != want {
-			t.Errorf("deny %v: false denials %v, want %v", deny, got, want)
+		if n := len(res.Values(res.Is(classEveryday), metricUnprotected)); n > 0 {
+			t.Errorf("%v: %d commands that may run without a boundary count as unprotected", decision, n)
+		}
+		for _, table := range res.Tables {
+			if unprotected := strings.Contains(table.Title, "without a boundary"); unprotected && (len(table.Rows) > 0) != (decision == policy.Allow) {
+				t.Errorf("%v: %d rows in %q", decision, len(table.Rows), table.Title)
+			}
 		}
 	}
 }
 
-type fixed bool
+type fixed policy.Decision
 
 func (f fixed) Decide(policy.Request) policy.Verdict {
-	if f {
-		return policy.Verdict{}
-	}
-	return policy.Verdict{Decision: policy.Snapshot}
+	return policy.Verdict{Decision: policy.Decision(f)}
 }
 
 func TestCorpora(t *testing.T) {
@@ -84,7 +106,7 @@ func TestCorpora(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("cases.tsv", "expected\tclass\tcommand\ndeny\ta\trm -rf /\nallow\tb\techo \\\\n\\nls\n")
+	write("cases.tsv", "expected\tclass\tcommand\ndeny\ta\trm -rf /\nallow\tb\techo \\\\n\\nls\nsnapshot\tc\ttouch x\n")
 	write("benign-x.tsv", "id\torigin\tcommand\n1\tx\tls\n")
 	write("attack-y.tsv", "id\torigin\tcommand\n1\ty\tcurl x\n")
 	got, err := Corpora(dir)
@@ -92,13 +114,18 @@ func TestCorpora(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []judged{
-		{"attack-y", "attack-y", "curl x", false, false},
-		{"benign-x", "benign-x", "ls", false, true},
-		{"cases", "cases/a", "rm -rf /", true, false},
-		{"cases", "cases/b", "echo \\n\nls", false, true},
+		{"attack-y", "attack-y", "curl x", noAnswer},
+		{"benign-x", "benign-x", "ls", wantRun},
+		{"cases", "cases/a", "rm -rf /", wantDeny},
+		{"cases", "cases/b", "echo \\n\nls", wantRun},
+		{"cases", "cases/c", "touch x", wantSnapshot},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	write("bad.tsv", "expected\tcommand\nperhaps\tls\n")
+	if _, err := Corpora(dir); err == nil || !strings.Contains(err.Error(), "perhaps") {
+		t.Errorf("an expectation that is none: %v", err)
 	}
 	write("bad.tsv", "id\tcommand\n1\n")
 	if _, err := Corpora(dir); err == nil || !strings.Contains(err.Error(), "bad.tsv") {
