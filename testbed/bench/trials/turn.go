@@ -27,7 +27,7 @@ const labelBoundary = "boundary"
 func Turns(g *Rig) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpAgentTurn, Title: "A whole agent turn",
-		Method: `A turn asks a model server for the next action and runs the command that it names. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is deleted is deleted in the background, as in an agent's session.`,
+		Method: `A turn asks a model server for the next action and runs the command that it names, in a loop of the experiment's own. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is deleted is deleted in the background, as in an agent's session.`,
 		Plots: []bench.Plot{
 			{Kind: bench.Bars, Title: "What savepoint adds to a turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Over: bench.ArmBare, Relative: true, Where: map[string]string{bench.LabelThink: "2"}},
 			{Kind: bench.Lines, Title: "What it adds, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Over: bench.ArmBare, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
@@ -48,15 +48,14 @@ func (g *Rig) turns(ctx context.Context, r *bench.Run) error {
 	}
 	defer m.close()
 	r.Fact("model", model.Name)
-	thinks, bounds := []int{0, 2, 8}, []orchestrator.Boundary{orchestrator.BoundaryMachine}
+	r.Note("the loop of a turn is the experiment's own: it asks the model server and runs one command; savepoint agent run's loop, with its parsing and its limits, is not in it")
+	thinks := []int{0, 2, 8}
 	if r.Plan.Quick {
 		thinks = []int{2}
 	}
-	if sb.Workspace != "" {
-		bounds = []orchestrator.Boundary{orchestrator.BoundaryWorkspace, orchestrator.BoundaryMachine}
-	}
-	if r.Plan.Quick {
-		bounds = bounds[:1]
+	bounds := turnBoundaries(r, sb)
+	if len(bounds) == 0 {
+		return bench.Skip("sandbox %s has none of the boundaries that the plan names", sb.Name)
 	}
 	for _, b := range bounds {
 		for _, think := range thinks {
@@ -66,6 +65,18 @@ func (g *Rig) turns(ctx context.Context, r *bench.Run) error {
 		}
 	}
 	return nil
+}
+
+// turnBoundaries are those whose turns are measured: the cheapest in a quick run,
+// and the disk, whose guest is booted for each rollback, only for who asks for it.
+func turnBoundaries(r *bench.Run, sb orchestrator.Sandbox) []orchestrator.Boundary {
+	bounds := slices.DeleteFunc(covering(sb), func(b orchestrator.Boundary) bool {
+		return !r.Wants(string(b)) || b == orchestrator.BoundaryDisk && len(r.Plan.Boundaries) == 0
+	})
+	if r.Plan.Quick && len(bounds) > 1 {
+		bounds = bounds[:1]
+	}
+	return bounds
 }
 
 // turnsOf measures the arms of one boundary and one thinking time, each as a
@@ -104,15 +115,15 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 	}
 	// Rounds of a few turns, the arms in an order of their own, so that the
 	// machine's moods hit all arms alike.
-	rounds, each := r.Reps(2, 4), r.Reps(2, 6)
-	order := r.Rand("order of sessions")
-	for round := range rounds {
+	rounds := sessions(r.Reps(quickTurns, fullTurns))
+	order, rep := r.Rand("order of sessions"), 0
+	for round, turns := range rounds {
 		for _, i := range order.Perm(len(arms)) {
 			a := arms[i]
-			r.Progress(round*len(arms), rounds*len(arms), fmt.Sprintf("%s, %s, %d s", a.name, b, think))
-			samples, err := session(ctx, m, time.Duration(think)*time.Second, each, a.run, a.before)
+			r.Progress(round*len(arms), len(rounds)*len(arms), fmt.Sprintf("%s, %s, %d s", a.name, b, think))
+			samples, err := session(ctx, m, time.Duration(think)*time.Second, turns, a.run, a.before)
 			for k := range samples {
-				samples[k].Arm, samples[k].Labels, samples[k].Rep = a.name, labels, round*each+k
+				samples[k].Arm, samples[k].Labels, samples[k].Rep = a.name, labels, rep+k
 			}
 			r.Add(samples...)
 			if a.after != nil {
@@ -124,8 +135,27 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 				return fmt.Errorf("%s: %w", a.name, err)
 			}
 		}
+		rep += turns
 	}
 	return nil
+}
+
+// quickTurns and fullTurns are how many turns of each arm are measured, in all.
+const quickTurns, fullTurns = 4, 24
+
+// sessions divides turns into rounds that differ by one at most: an arm's session
+// is as long as a round, at most 6 turns, and there are two rounds as soon as
+// there are two turns.
+func sessions(turns int) []int {
+	n := min(turns, max(2, (turns+5)/6))
+	out := make([]int, n)
+	for i := range out {
+		out[i] = turns / n
+		if i < turns%n {
+			out[i]++
+		}
+	}
+	return out
 }
 
 // action is the command of a turn. It returns how long its steps took, in seconds.
