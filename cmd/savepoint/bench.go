@@ -79,7 +79,8 @@ func newBenchReport(a *app) *cobra.Command {
 		Use: "report [RUN]", Short: "What a run measured, against the figures to reach",
 		Long: "Writes report.md, report.html (one file with its plots, for a browser) and\n" +
 			"bench.txt (for benchstat) into the run's directory, and prints the table of every\n" +
-			"figure to reach: reached or not, with what this run measured. RUN is a directory or a\n" +
+			"figure to reach: reached, not, or undecided (too few samples, a part of the experiment, a\n" +
+			"selection), with what this run measured. RUN is a directory or a\n" +
 			"name; the latest when left out. With --history the run is added to that file of JSON\n" +
 			"Lines, and the page shows the trend.",
 		Args: cobra.MaximumNArgs(1),
@@ -125,14 +126,7 @@ func (a *app) benchReport(rep *bench.Report, dir, history string) error {
 	}
 	var rows [][]string
 	for _, t := range doc.Targets {
-		reached := "no"
-		switch {
-		case t.Reached:
-			reached = "yes"
-		case t.Value == bench.NotMeasured:
-			reached = "–"
-		}
-		rows = append(rows, []string{t.Name, t.Target, t.Value, reached, t.Experiment})
+		rows = append(rows, []string{t.Name, t.Target, t.Value, t.Answer(), t.Experiment})
 	}
 	if err := table(a.out, "FIGURE\tTARGET\tTHIS RUN\tREACHED\tEXPERIMENT", rows); err != nil {
 		return err
@@ -166,11 +160,13 @@ func newBenchCompare(a *app) *cobra.Command {
 	var limit float64
 	c := &cobra.Command{
 		Use: "compare [[OLD] NEW]", Short: "What became better or worse between two runs",
-		Long: "Compares every figure of two runs: better, worse, or noise (Mann-Whitney, p < 0.05, and\n" +
-			"larger than --limit). Exit code 1 when something is worse. NEW is the latest run when left\n" +
+		Long: "Compares every figure of two runs: better, worse, or noise (Mann-Whitney, corrected for\n" +
+			"the number of figures of an experiment by Benjamini-Hochberg, q < 0.05, and larger than\n" +
+			"--limit). More failed samples are worse, whatever their number. Exit code 1 when something\n" +
+			"is worse, or gone that the plan still has. NEW is the latest run when left\n" +
 			"out, OLD the latest earlier one beside it with the same plan on the same machine; where\n" +
-			"there is none nothing is compared, which is no error. A quick run and a full one measure\n" +
-			"different work and are not compared.",
+			"there is none nothing is compared, which is no error. A quick run and a full one, and\n" +
+			"runs of other boundaries, measure different work and are not compared.",
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if !(limit >= 0) { // also what is no number
@@ -206,10 +202,21 @@ func (a *app) twoRuns(args []string) (old, now *bench.Report, err error) {
 		return old, now, err
 	}
 	old, _, err = a.loadRun(args[0])
-	if err == nil && old.Info.Plan.Quick != now.Info.Plan.Quick {
-		words := map[bool]string{true: "a quick run", false: "a full run"}
-		err = usagef("bench compare: %s is %s and %s is %s: they measure different work; compare runs of one plan",
-			old.Info.ID, words[old.Info.Plan.Quick], now.Info.ID, words[now.Info.Plan.Quick])
+	if err != nil {
+		return nil, nil, err
+	}
+	words := func(p bench.Plan) string {
+		text := "a full run"
+		if p.Quick {
+			text = "a quick run"
+		}
+		if len(p.Boundaries) > 0 {
+			text += " of the boundaries " + strings.Join(p.Boundaries, ", ")
+		}
+		return text
+	}
+	if is, was := words(now.Info.Plan), words(old.Info.Plan); is != was {
+		err = usagef("bench compare: %s is %s and %s is %s: they measure different work; compare runs of one plan", old.Info.ID, was, now.Info.ID, is)
 	}
 	return old, now, err
 }
@@ -232,7 +239,7 @@ func (a *app) benchCompare(old, now *bench.Report, limit float64) error {
 		return err
 	}
 	if worse := len(cmp.Regressions()); worse > 0 {
-		return fmt.Errorf("%d figures are worse than in %s", worse, cmp.Old)
+		return fmt.Errorf("%d figures are worse than in %s, or gone", worse, cmp.Old)
 	}
 	return nil
 }

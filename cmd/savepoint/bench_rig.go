@@ -9,6 +9,7 @@ import (
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
+	"savepoint/testbed/bench"
 	"savepoint/testbed/bench/trials"
 	"savepoint/testbed/lab"
 	records "savepoint/testbed/notes"
@@ -23,6 +24,8 @@ type benchmark struct {
 	s           *session
 	eager       *orchestrator.Engine
 	accelerator string
+	lab         *lab.Status           // nil when the cluster is not the lab
+	where       *bench.Environment    // the cluster's; nil until it was asked
 	box         *orchestrator.Sandbox // made by this run, which destroys it
 }
 
@@ -68,7 +71,7 @@ func (b *benchmark) config(ctx context.Context) (configs.Config, error) {
 			return cfg, err
 		}
 		if st, err := lab.Read(labDir(state)); err == nil && st.Running && st.APIURL == cfg.Cluster.URL {
-			b.accelerator = st.Accelerator
+			b.accelerator, b.lab = st.Accelerator, &st
 		}
 		return b.app.config(b.app.configFile, true)
 	}
@@ -76,7 +79,7 @@ func (b *benchmark) config(ctx context.Context) (configs.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	b.accelerator = st.Accelerator
+	b.accelerator, b.lab = st.Accelerator, &st
 	return b.app.labConfig(st.Config)
 }
 
@@ -88,11 +91,11 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 	if err := b.dropOld(ctx); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
-	p := newProgress(b.app.err, b.s.secrets)
-	defer p.stop()
-	if _, err := b.s.buildTemplate(ctx, func(step string) { p.say("%s", step) }); err != nil {
+	if _, err := b.place(ctx); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
+	p := newProgress(b.app.err, b.s.secrets)
+	defer p.stop()
 	p.say("create sandbox %s", b.flags.sandbox)
 	wish, err := b.s.wish("")
 	if err != nil {

@@ -25,6 +25,7 @@ type benchFlags struct {
 	dir, sandbox        string
 	only, again         []string
 	corpora             []string
+	boundaries          []string
 	seed                uint64
 	repeat              int
 	timeout             time.Duration
@@ -37,9 +38,11 @@ func newBenchRun(a *app) *cobra.Command {
 		Long: "Makes every experiment, one after the other, and keeps each result as soon as it is\n" +
 			"there. Without a configured cluster the local lab is used, and started when it does not\n" +
 			"run. The experiments have a sandbox of their own and ruin it on purpose.\n\n" +
-			"--quick is a look of a few minutes; the full run takes hours on emulated guests.\n" +
-			"What was interrupted goes on with --resume; what is finished is not repeated unless\n" +
-			"--again asks for it. Further corpora of commands for the policy are files NAME.tsv in\n" +
+			"--quick is a short look; the full run takes hours on emulated guests. The first line\n" +
+			"of the progress says about how long it takes. What was interrupted goes on with\n" +
+			"--resume, on the same machine and cluster: samples that are there are not measured\n" +
+			"again. What is finished is not repeated unless --again asks for it, which puts the\n" +
+			"old result aside. --boundary keeps to some boundaries. Further corpora of commands for the policy are files NAME.tsv in\n" +
 			"the directories of --corpora (or SAVEPOINT_POLICY_CORPORA).",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -49,19 +52,23 @@ func newBenchRun(a *app) *cobra.Command {
 			if c.Flags().Changed("only") && len(f.only) == 0 {
 				return usagef("bench run --only: it names no experiment")
 			}
+			if err := f.checkBoundaries(c.Flags().Changed("boundary")); err != nil {
+				return err
+			}
 			ctx, cancel := withTimeout(c.Context(), f.timeout)
 			defer cancel()
 			return a.benchRun(ctx, f)
 		},
 	}
 	fl := c.Flags()
-	fl.BoolVar(&f.quick, "quick", false, "a look of a few minutes")
+	fl.BoolVar(&f.quick, "quick", false, "a short look")
 	fl.BoolVar(&f.resume, "resume", false, "go on with the latest run")
 	fl.StringVar(&f.dir, "dir", "", "directory of the run; one that is there goes on (default: a new one below STATE/bench)")
 	fl.StringVar(&f.sandbox, "sandbox", "bench", "name of the sandbox of the experiments")
 	fl.BoolVar(&f.keep, "keep", false, "keep that sandbox")
 	fl.StringSliceVar(&f.only, "only", nil, "only these experiments")
 	fl.StringSliceVar(&f.again, "again", nil, "make these again although they are finished")
+	fl.StringSliceVar(&f.boundaries, "boundary", nil, "only these boundaries: workspace, disk, machine (default: all)")
 	fl.StringSliceVar(&f.corpora, "corpora", nil, "directories of further corpora")
 	fl.Uint64Var(&f.seed, "seed", 1, "what all orders and choices are drawn from")
 	fl.IntVar(&f.repeat, "repeat", 0, "repetitions of every measurement (default: each experiment's own)")
@@ -78,7 +85,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags) error {
 	if f.quick {
 		plan = bench.QuickPlan()
 	}
-	plan.Seed, plan.Repeat = f.seed, f.repeat
+	plan.Seed, plan.Repeat, plan.Boundaries = f.seed, f.repeat, f.boundaries
 	b := &benchmark{app: a, flags: f, dir: dir}
 	defer b.end(context.WithoutCancel(ctx))
 	list, err := b.experiments()
@@ -104,12 +111,35 @@ func (a *app) benchRun(ctx context.Context, f benchFlags) error {
 	if a.format != formatText {
 		err = a.printJSON(rep.Document())
 	} else {
-		_, err = fmt.Fprintf(a.out, "%s: %d experiments; see savepoint bench report\n", dir, len(rep.Results))
+		resumed := ""
+		if r.Resumed > 0 {
+			resumed = fmt.Sprintf(", %d samples resumed", r.Resumed)
+		}
+		_, err = fmt.Fprintf(a.out, "%s: %d experiments%s; see savepoint bench report\n", dir, len(rep.Results), resumed)
 	}
 	if err == nil && failed > 0 {
 		return fmt.Errorf("%d experiments failed; savepoint bench run --resume tries them again", failed)
 	}
 	return err
+}
+
+// checkBoundaries refuses what is none, and puts them in order: the same ones are the
+// same plan.
+func (f *benchFlags) checkBoundaries(given bool) error {
+	all := bench.AllBoundaries()
+	for _, name := range f.boundaries {
+		if !slices.Contains(all, name) {
+			return usagef("bench run --boundary %q: there is no such boundary to measure; there are %s", name, strings.Join(all, ", "))
+		}
+	}
+	if given && len(f.boundaries) == 0 {
+		return usagef("bench run --boundary: it names no boundary")
+	}
+	kept := slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(f.boundaries, name) })
+	if f.boundaries = kept; len(kept) == len(bench.AllBoundaries()) {
+		f.boundaries = nil
+	}
+	return nil
 }
 
 // newRunDir is the directory of the run, named by time unless it was named.
@@ -196,7 +226,13 @@ func (b *benchmark) onCluster(rig *trials.Rig, e bench.Experiment) bench.Experim
 		if err := b.open(ctx, rig); err != nil {
 			return err
 		}
-		r.Fact("accelerator", b.accelerator)
+		where, err := b.place(ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.Where(where); err != nil {
+			return err
+		}
 		return run(ctx, r)
 	}
 	return e

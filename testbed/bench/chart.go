@@ -128,7 +128,7 @@ func (c *chart) bars(sel selection) {
 		c.Scale += ", logarithmic"
 	}
 	if intervals {
-		c.Scale += "; the thin lines are 95 % intervals"
+		c.Scale += "; the thin lines are 95 % intervals, of fewer than six values ranges"
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *chart) barRows(all []bar, p Plot, unit string, scale func(float64) floa
 		row.Parts = []part{{Series: k, Width: scale(b.f.Value), Title: row.Text}}
 		if finite(b.f.Low) && finite(b.f.High) && b.f.High > b.f.Low {
 			row.Low, row.High, intervals = scale(b.f.Low), scale(b.f.High), true
-			row.Text += " (" + withUnit(b.f.Low, unit) + " to " + withUnit(b.f.High, unit) + ")"
+			row.Text += b.f.Interval.text(func(v float64) string { return withUnit(v, unit) })
 		}
 		if b.beyond != "" {
 			row.Text += ", " + b.beyond

@@ -84,7 +84,7 @@ func TestCompare(t *testing.T) {
 			if len(got) != 1 || got[0].Verdict != tt.want || !strings.Contains(got[0].Why, tt.why) {
 				t.Fatalf("%+v, want %s because %q", got, tt.want, tt.why)
 			}
-			if bad := len(c.Regressions()); bad != map[bool]int{true: 1}[tt.want == Worse] {
+			if bad := len(c.Regressions()); bad != map[bool]int{true: 1}[tt.want == Worse || tt.want == Gone] {
 				t.Errorf("%d regressions", bad)
 			}
 			if len(c.Warnings) != 0 {
@@ -114,7 +114,7 @@ func TestCompareFailures(t *testing.T) {
 	}{
 		"every sample fails": {good, dead, Worse, "no answer", 2}, // its time is gone, and more fail
 		"it fails":           {good, broken, Worse, "no guest", 1},
-		"it is skipped":      {good, skipped, Gone, "no QEMU", 0},
+		"it is skipped":      {good, skipped, Gone, "no QEMU", 1},
 		"it was mended":      {broken, good, New, "no finished one", 0},
 		"never":              {broken, broken, "", "", 0},
 	} {
@@ -140,10 +140,12 @@ func TestCompareMarkdown(t *testing.T) {
 	if err := c.Markdown(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := "# night-2 against night-1\n\n1 worse, 0 better, 0 changed, 1 noise, 0 new, 0 gone. A change counts when p < 0.05 (Mann-Whitney) and it is larger than 10 %.\n\n" +
-		"- Beware: the runs have different plans\n- Beware: experiment x ran on another machine: 2 cores, Some CPU; now 64 cores, Some CPU\n\n" +
-		"|  | experiment | samples | metric | old | new | change | p | n | why |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
-		"| worse | x | a | seconds | 1.02 s | 2.02 s | +98 % | 0.0286 | 4, 4 |  |\n"
+	want := "# night-2 against night-1\n\n1 worse, 0 better, 0 changed, 1 noise, 0 new, 0 gone. " +
+		"A change counts when q < 0.05 (Mann-Whitney's p, corrected by Benjamini-Hochberg over the figures of its experiment) and it is larger than 10 %; " +
+		"what is exact, as the share of failed samples, counts at any change. What is gone is as bad as worse.\n\n" +
+		"- Beware: the runs have different plans\n- Beware: experiment x ran on another machine: cores: 2, now 64\n\n" +
+		"|  | experiment | samples | metric | old | new | change | p | q | n | why |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
+		"| worse | x | a | seconds | 1.02 s | 2.02 s | +98 % | 0.0286 | 0.0286 | 4, 4 |  |\n"
 	if b.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
 	}

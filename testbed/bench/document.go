@@ -24,11 +24,15 @@ type Document struct {
 
 // Section is one experiment of a document.
 type Section struct {
-	Name    string            `json:"name"`
-	Title   string            `json:"title"`
-	Method  string            `json:"method"`
-	Skipped string            `json:"skipped,omitempty"`
-	Err     string            `json:"error,omitempty"`
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	Method  string `json:"method"`
+	Skipped string `json:"skipped,omitempty"`
+	Err     string `json:"error,omitempty"`
+	// Partial says that the experiment was not made to its end. Resumed is how many
+	// samples are of an earlier start of the run.
+	Partial bool              `json:"partial,omitempty"`
+	Resumed int               `json:"resumed,omitempty"`
 	Took    float64           `json:"took_s"`
 	Noise   string            `json:"noise,omitempty"`
 	Notes   []string          `json:"notes,omitempty"`
@@ -41,6 +45,7 @@ type Section struct {
 
 	charts  []chart
 	metrics []Metric
+	samples int
 }
 
 // Failure is one reason of failed samples.
@@ -53,20 +58,22 @@ type Failure struct {
 // Document sums a run up.
 func (r *Report) Document() *Document {
 	d := &Document{
-		Run: r.Info.ID, Environment: r.Info.Environment, Plan: r.Info.Plan, Started: r.Info.Started,
+		Run: r.Info.ID, Environment: r.Info.Where(), Plan: r.Info.Plan, Started: r.Info.Started,
 		Targets: Targets(r), Paper: Paper(r), Open: r.Open(), Experiments: []Section{},
 	}
 	for _, res := range r.Results {
 		s := Section{
 			Name: res.Experiment, Title: res.Title, Method: res.Method, Skipped: res.Skipped, Err: res.Err, Took: res.Took,
+			Partial: res.Partial, Resumed: res.Resumed, samples: len(res.Samples),
 			Noise: res.Noise.Text(res.Environment.Cores), Notes: slices.Clone(res.Notes), Facts: res.Facts,
 			Figures: res.Figures(), Steps: res.StepTimes(), Tables: res.Tables, Failures: failures(res), metrics: res.Metrics,
 		}
 		if s.Title == "" {
 			s.Title = s.Name
 		}
-		if !sameMachine(res.Environment, r.Info.Environment) {
-			s.Notes = append(s.Notes, "Measured on another machine than the run's last part: "+res.Environment.Brief()+".")
+		// Only what uses the cluster knows of it.
+		if !sameMachine(res.Environment, r.Info.Environment) && !sameMachine(res.Environment, r.Info.Where()) {
+			s.Notes = append(s.Notes, "Measured on another machine than the run: "+res.Environment.Brief()+".")
 		}
 		for _, p := range res.Plots {
 			if c, ok := draw(res, p); ok {
@@ -87,11 +94,6 @@ func (e Environment) Brief() string {
 		}
 	}
 	return strings.Join(words, ", ")
-}
-
-// sameMachine reports whether seconds of both may be compared.
-func sameMachine(a, b Environment) bool {
-	return a.Arch == b.Arch && a.Cores == b.Cores && a.CPU == b.CPU && a.Accelerator == b.Accelerator
 }
 
 func failures(res *Result) []Failure {
@@ -134,8 +136,15 @@ func (e Environment) facts() [][]string {
 
 // tables of a document, the same in every form.
 
-func yes(b bool) string {
-	if b {
+// Answer says whether a target is reached, in a word: "yes", "no", "undecided", or
+// "–" where nothing was measured.
+func (t Target) Answer() string {
+	switch {
+	case t.Value == NotMeasured:
+		return "–"
+	case t.Undecided:
+		return "undecided"
+	case t.Reached:
 		return "yes"
 	}
 	return "no"
@@ -144,11 +153,7 @@ func yes(b bool) string {
 func (d *Document) targetTable() Table {
 	t := Table{Columns: []string{"what", "target", "this run", "reached", "experiment", "made of"}}
 	for _, g := range d.Targets {
-		reached := yes(g.Reached)
-		if g.Value == NotMeasured {
-			reached = "–"
-		}
-		t.Rows = append(t.Rows, []string{g.Name, g.Target, g.Value, reached, g.Experiment, g.Explain})
+		t.Rows = append(t.Rows, []string{g.Name, g.Target, g.Value, g.Answer(), g.Experiment, g.Explain})
 	}
 	return t
 }
@@ -162,12 +167,14 @@ func (d *Document) paperTable() Table {
 }
 
 func (s *Section) figureTable() Table {
-	t := Table{Columns: []string{"samples", "metric", "value", "95 % interval", "p95", "n", "failed"}}
+	t := Table{Columns: []string{"samples", "metric", "value", "95 % interval or range", "p95", "n", "failed"}}
 	for _, f := range s.Figures {
 		row := []string{f.Group(), f.Metric, "–", "–", "–", "0", fmt.Sprint(f.Failed)}
 		if f.N > 0 {
 			row[2], row[5] = withUnit(f.Value, f.Unit), fmt.Sprint(f.N)
-			row[3] = withUnit(f.Low, f.Unit) + " to " + withUnit(f.High, f.Unit)
+			if text := strings.Trim(f.Interval.text(func(v float64) string { return withUnit(v, f.Unit) }), " ()"); text != "" {
+				row[3] = text
+			}
 			if f.Unit != Share {
 				row[4] = withUnit(f.P95, f.Unit)
 			}
@@ -177,15 +184,28 @@ func (s *Section) figureTable() Table {
 	return t
 }
 
+// overBareColumn is the last column of the steps, where the bare command was measured.
+const overBareColumn = "over bare"
+
 func (s *Section) stepTable() Table {
 	names := stepNames(s.Steps)
 	t := Table{Title: "Where the time goes (medians)", Columns: append([]string{"samples"}, names...)}
+	if slices.ContainsFunc(s.Steps, func(g StepTimes) bool { return g.OverBare != nil }) {
+		t.Columns, t.Note = append(t.Columns, overBareColumn), overBareText
+	}
 	for _, g := range s.Steps {
 		row := []string{g.Group}
 		for _, name := range names {
 			text := "–"
 			if v, ok := g.Steps[name]; ok {
 				text = seconds(v)
+			}
+			row = append(row, text)
+		}
+		if t.Note != "" {
+			text := "–"
+			if f := g.OverBare; f != nil {
+				text = seconds(f.Value) + f.Interval.text(seconds)
 			}
 			row = append(row, text)
 		}
@@ -222,21 +242,32 @@ func (s *Section) factTable() Table {
 	return t
 }
 
-// missed are targets that were measured and not reached.
-func (d *Document) missed() int {
-	n := 0
-	for _, t := range d.Targets {
-		if !t.Reached && t.Value != NotMeasured {
-			n++
-		}
+// state is how far the experiment came, for the reader: a word that is set out, and
+// the rest of the sentence.
+func (s *Section) state() (word, rest string) {
+	switch {
+	case s.Skipped != "":
+		word, rest = "Skipped:", s.Skipped
+	case s.Err != "":
+		word, rest = "Failed after "+seconds(s.Took)+":", s.Err
+	case !s.Partial:
+		rest = "Took " + seconds(s.Took) + "."
 	}
-	return n
+	if s.Partial {
+		n := counted(float64(s.samples), "sample", "samples")
+		if word == "" {
+			word, rest = "Stopped before its end.", ""
+		}
+		rest = strings.TrimSpace(rest + " Partial: the figures are those of " + n + "; the run goes on from them when it is started again.")
+	}
+	return word, rest
 }
 
-func (d *Document) reached() int {
+// answered counts the targets with an answer.
+func (d *Document) answered(answer string) int {
 	n := 0
 	for _, t := range d.Targets {
-		if t.Reached {
+		if t.Answer() == answer {
 			n++
 		}
 	}
@@ -245,9 +276,9 @@ func (d *Document) reached() int {
 
 // verdict is the run in one sentence.
 func (d *Document) verdict() string {
-	text := fmt.Sprintf("%d of %d targets reached, %d missed, %d not measured.", d.reached(), len(d.Targets), d.missed(), len(d.Targets)-d.reached()-d.missed())
+	text := fmt.Sprintf("%d of %d targets reached, %d missed, %d undecided, %d not measured.", d.answered("yes"), len(d.Targets), d.answered("no"), d.answered("undecided"), d.answered("–"))
 	if len(d.Open) > 0 {
-		text += " Not made yet: " + strings.Join(d.Open, ", ") + "."
+		text += " Not made yet, or not to the end: " + strings.Join(d.Open, ", ") + "."
 	}
 	return text
 }
@@ -260,10 +291,14 @@ func (p Plan) text() string {
 	if p.Repeat > 0 {
 		text += fmt.Sprintf(", %d repetitions", p.Repeat)
 	}
+	if len(p.Boundaries) > 0 {
+		text += ", boundaries " + strings.Join(p.Boundaries, ", ")
+	}
 	return fmt.Sprintf("%s, %d warm-up rounds, seed %d", text, p.Warmup, p.Seed)
 }
 
 // statisticsText is the method that all experiments share.
 const statisticsText = "Values are medians with 95 % intervals (bootstrap, 2,000 resamples, fixed seed; above 200 values from the order statistics); " +
-	"shares are means with Wilson intervals. Arms are interleaved in an order drawn anew for each round, after warm-up rounds that are not kept. " +
+	"of fewer than six values it is their range, which is no interval. A target takes at least five samples on each side, none of them failed. " +
+	"Shares are means with Wilson intervals. Arms are interleaved in an order drawn anew for each round, after warm-up rounds that are not kept. " +
 	"Failed samples are counted, and their times are in no median. Raw samples are in the run's directory."

@@ -163,6 +163,9 @@ type Plan struct {
 	Boundaries []string `json:"boundaries,omitempty"`
 }
 
+// AllBoundaries are those that a plan can name, the cheapest first.
+func AllBoundaries() []string { return []string{ArmWorkspace, ArmDisk, ArmMachine} }
+
 // Wants reports whether a boundary (workspace, disk, machine) is to be measured.
 func (p Plan) Wants(boundary string) bool {
 	return len(p.Boundaries) == 0 || slices.Contains(p.Boundaries, boundary)

@@ -35,7 +35,7 @@ type PastFigure struct {
 
 // past is a run as a line of the history.
 func past(rep *Report) Past {
-	p := Past{Run: rep.Info.ID, Started: rep.Info.Started, Plan: rep.Info.Plan, Environment: rep.Info.Environment, Targets: Targets(rep)}
+	p := Past{Run: rep.Info.ID, Started: rep.Info.Started, Plan: rep.Info.Plan, Environment: rep.Info.Where(), Targets: Targets(rep)}
 	for _, res := range rep.Results {
 		for _, f := range res.Figures() {
 			if f.N > 0 {
@@ -141,8 +141,8 @@ func Runs(dir string) ([]string, error) {
 }
 
 // Before is the run below dir that a run is to be held against: of the earlier
-// ones with its plan and on its machine the latest that has all of its finished
-// experiments, else the one that has most of them. Nil when there is none. A run
+// ones with its plan and on its machine the latest that has finished all of its
+// experiments, on the same cluster, else the one that has most of them. Nil when there is none. A run
 // that cannot be read is passed over.
 func Before(dir string, now *Report) (*Report, error) {
 	runs, err := Runs(dir)
@@ -171,11 +171,13 @@ func Before(dir string, now *Report) (*Report, error) {
 	return best, nil
 }
 
-// shared counts the experiments of now, finished or failed, that old has finished.
+// shared counts the experiments of now, finished or failed, that old has finished
+// where they may be compared. One that failed may not have come to its cluster.
 func shared(old, now *Report) int {
 	n := 0
 	for _, res := range now.Results {
-		if o := old.Result(res.Experiment); res.Skipped == "" && o != nil && (o.Finished() || old == now) {
+		o := old.Result(res.Experiment)
+		if res.Skipped == "" && o != nil && (old == now || o.Finished() && (!res.Finished() || sameMachine(o.Environment, res.Environment))) {
 			n++
 		}
 	}

@@ -13,7 +13,6 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"took":    seconds,
 	"drawing": func() frame { return drawing },
 	"series":  func(i int) int { return i % seriesColours },
 	"long":    func(t Table) bool { return len(t.Rows) > mostRows },
@@ -35,8 +34,9 @@ func (d *Document) HTML(w io.Writer, history []Past) error {
 	v.Machine = Table{Columns: []string{"fact", "value"}, Rows: d.Environment.facts()}
 	for i := range d.Experiments {
 		s := &d.Experiments[i]
+		word, rest := s.state()
 		v.Sections = append(v.Sections, sectionView{
-			Section: s, Charts: s.charts, Shown: s.allTables(), Texts: slices.Concat(s.Notes, s.metricTexts()),
+			Section: s, Word: word, Rest: rest, Charts: s.charts, Shown: s.allTables(), Texts: slices.Concat(s.Notes, s.metricTexts()),
 		})
 	}
 	v.Trend = trend(history)
@@ -62,7 +62,9 @@ type view struct {
 
 type sectionView struct {
 	*Section
-	Charts []chart
-	Shown  []Table
-	Texts  []string
+	// Word and Rest are how far it came.
+	Word, Rest string
+	Charts     []chart
+	Shown      []Table
+	Texts      []string
 }

@@ -26,19 +26,23 @@ func (a Arm) group() string { return Sample{Arm: a.Name, Labels: a.Labels}.Group
 
 // Interleave measures arms in turn: warmup rounds that are not kept, then reps
 // rounds, each with every arm once in an order of its own. It ends early with
-// ctx only.
+// ctx only. What an earlier start of the run has measured of an arm, by the arm's
+// name and labels and the round, is not measured again.
 func Interleave(ctx context.Context, r *Run, arms []Arm, reps, warmup int) error {
 	return interleave(ctx, r, arms, reps, warmup, time.Now)
 }
 
 func interleave(ctx context.Context, r *Run, arms []Arm, reps, warmup int, now func() time.Time) error {
 	order := r.Rand("order of arms")
-	ended := make([]bool, len(arms))
+	ended, lacks := make([]bool, len(arms)), make([]bool, len(arms))
+	for i := range arms {
+		lacks[i] = r.lacks(arms, i, reps)
+	}
 	total, done := len(arms)*(reps+warmup), 0
 	for round := range reps + warmup {
 		for _, i := range order.Perm(len(arms)) {
 			done++
-			if ended[i] {
+			if ended[i] || !lacks[i] && round < warmup || round >= warmup && r.had(arms, i, round-warmup) {
 				continue
 			}
 			a := arms[i]

@@ -49,11 +49,11 @@ func (r *Report) Result(name string) *Result {
 	return nil
 }
 
-// Open are the experiments of the run that have no result yet.
+// Open are the experiments of the run that have no result yet, or were stopped.
 func (r *Report) Open() []string {
 	var out []string
 	for _, name := range r.Info.Experiments {
-		if r.Result(name) == nil {
+		if res := r.Result(name); res == nil || res.Partial && res.Err == "" && res.Skipped == "" {
 			out = append(out, name)
 		}
 	}

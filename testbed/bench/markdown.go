@@ -37,14 +37,11 @@ func mdSection(b *bytes.Buffer, s *Section) {
 	if s.Method != "" {
 		b.WriteString(mdText(s.Method) + "\n\n")
 	}
-	switch {
-	case s.Skipped != "":
-		fmt.Fprintf(b, "**Skipped:** %s\n\n", mdText(s.Skipped))
-	case s.Err != "":
-		fmt.Fprintf(b, "**Failed after %s:** %s\n\n", seconds(s.Took), mdText(s.Err))
-	default:
-		fmt.Fprintf(b, "Took %s.\n\n", seconds(s.Took))
+	word, rest := s.state()
+	if word != "" {
+		word = "**" + mdText(word) + "** "
 	}
+	b.WriteString(strings.TrimSpace(word+mdText(rest)) + "\n\n")
 	lines := append(append([]string{}, s.Notes...), s.metricTexts()...)
 	if s.Noise != "" {
 		lines = append(lines, s.Noise)

@@ -14,8 +14,8 @@ const (
 	ExpRollback = "rollback"
 	// ExpOverhead: arms ArmBare …; label "workload" (WorkloadInstall and
 	// WorkloadRead among others), label "size" where the workspace's size varies
-	// (PaperSize is the paper's). "seconds" and steps, "execute" among them: what
-	// is not "execute" is the overhead.
+	// (PaperSize is the paper's). "seconds" and steps. The overhead of an arm is what
+	// its median is above that of ArmBare with the same labels.
 	ExpOverhead = "overhead"
 	// ExpAgentTurn: arms ArmBare, ArmSavepoint (taken ahead) and others; label
 	// "think" is the model's time in seconds. "seconds" is one whole turn.

@@ -79,7 +79,7 @@ func (s selection) figure(cell []Sample) (f Figure, beyond string, ok bool) {
 	}
 	in := RatioInterval(values, base)
 	beyond = withUnit(f.Value, s.metric().Unit)
-	f.Value, f.Interval = f.Value/Median(base), Interval{in.Low - 1, in.High - 1}
+	f.Value, f.Interval = f.Value/Median(base), Interval{in.Low - 1, in.High - 1, in.Range}
 	return f, beyond, true
 }
 

@@ -43,11 +43,11 @@ func TestOverBars(t *testing.T) {
 		of   func(*Plot)
 		want string
 	}{
-		{"a part of it", func(*Plot) {}, "savepoint: -2.5 %, -100 ms; savepoint: 0.5 %, 10 ms; on demand: 5 % (4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals; savepoint|on demand"},
-		{"seconds", func(p *Plot) { p.Relative = false }, "savepoint: -100 ms; savepoint: 10 ms; on demand: 100 ms (80 ms to 120 ms); full width: 120 ms above the median of bare; the thin lines are 95 % intervals; savepoint|on demand"},
-		{"one arm alone", func(p *Plot) { p.Where[ByArm] = "on demand" }, "on demand: 5 % (4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals; on demand"},
+		{"a part of it", func(*Plot) {}, "savepoint: -2.5 %, -100 ms; savepoint: 0.5 %, 10 ms; on demand: 5 % (range 4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals, of fewer than six values ranges; savepoint|on demand"},
+		{"seconds", func(p *Plot) { p.Relative = false }, "savepoint: -100 ms; savepoint: 10 ms; on demand: 100 ms (range 80 ms to 120 ms); full width: 120 ms above the median of bare; the thin lines are 95 % intervals, of fewer than six values ranges; savepoint|on demand"},
+		{"one arm alone", func(p *Plot) { p.Where[ByArm] = "on demand" }, "on demand: 5 % (range 4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals, of fewer than six values ranges; on demand"},
 		{"nothing above", func(p *Plot) { p.Where["boundary"] = "machine" }, "savepoint: -2.5 %, -100 ms; nothing is above the median of bare; savepoint"},
-		{"by arm", func(p *Plot) { p.X, p.Series, p.Where["boundary"] = ByArm, "", "workspace" }, "savepoint: 0.5 %, 10 ms; on demand: 5 % (4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals; "},
+		{"by arm", func(p *Plot) { p.X, p.Series, p.Where["boundary"] = ByArm, "", "workspace" }, "savepoint: 0.5 %, 10 ms; on demand: 5 % (range 4 % to 6 %), 100 ms; full width: 6 % above the median of bare; the thin lines are 95 % intervals, of fewer than six values ranges; "},
 	} {
 		q := p
 		q.Where = tags{LabelThink: "2"}
@@ -78,7 +78,7 @@ func TestOverLines(t *testing.T) {
 }
 
 func TestDifferenceInterval(t *testing.T) {
-	if in := DifferenceInterval([]float64{5, 5, 5}, []float64{2, 2}); in != (Interval{3, 3}) {
+	if in := DifferenceInterval([]float64{5, 5, 5}, []float64{2, 2}); in != (Interval{3, 3, true}) {
 		t.Errorf("of values that do not differ: %v", in)
 	}
 	if in := DifferenceInterval([]float64{4, 5, 6}, []float64{1, 2, 3}); in.Low != 1 || in.High != 5 {

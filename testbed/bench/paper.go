@@ -91,21 +91,21 @@ func paperTime(arm, base string) func(*Result) (string, string) {
 
 func paperOverhead(arm string) func(*Result) (string, string) {
 	return func(r *Result) (string, string) {
-		v := overheadOf(r, arm)
-		if len(v) == 0 {
+		f := r.overBare(install(r, arm))
+		if f == nil {
 			return "", ""
 		}
-		return seconds(Median(v)), fmt.Sprintf("%s, what is not the command's own time, median of %d", WorkloadInstall, len(v))
+		return seconds(f.Value) + f.Interval.text(seconds), fmt.Sprintf("%s, median above that of bare SSH, n = %d at least", WorkloadInstall, f.N)
 	}
 }
 
 func paperRatio(arm string) func(*Result) (string, string) {
 	return func(r *Result) (string, string) {
-		over, bare := overheadOf(r, arm), r.Values(install(r, ArmBare), MetricSeconds)
-		if len(over) == 0 || len(bare) == 0 || Median(bare) <= 0 {
+		over, bare := r.overBare(install(r, arm)), r.Values(install(r, ArmBare), MetricSeconds)
+		if over == nil || Median(bare) <= 0 {
 			return "", ""
 		}
 		base := Median(bare)
-		return percent(Median(over) / base), fmt.Sprintf("over the bare command's %s", seconds(base))
+		return percent(over.Value / base), fmt.Sprintf("over the bare command's %s", seconds(base))
 	}
 }

@@ -79,9 +79,9 @@ func (t *Target) missedBy(r *Result, about []Sample) {
 	}
 }
 
-// missedTable lists the targets that are missed, with what explains them.
+// missedTable lists the targets that are missed or undecided, with what explains it.
 func (d *Document) missedTable() Table {
-	t := Table{Title: "Targets that are missed, and where the time goes", Columns: []string{"what", "target", "this run", "why"}}
+	t := Table{Title: "Targets that are missed or undecided, and why", Columns: []string{"what", "target", "this run", "why"}}
 	for _, g := range d.Targets {
 		if g.Why != "" {
 			t.Rows = append(t.Rows, []string{g.Name, g.Target, g.Value, g.Why})

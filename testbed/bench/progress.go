@@ -58,14 +58,19 @@ func (p *progress) tell(i int, e Progress) {
 	p.r.Progress(e)
 }
 
-// begin returns what experiment i calls with its own progress.
-func (p *progress) begin(i int) func(done, total int, what string) {
+// begin returns what experiment i calls with its own progress. old is what it goes
+// on from, nil for nothing.
+func (p *progress) begin(i int, old *Result) func(done, total int, what string) {
 	p.began = p.r.Now()
 	report := func(done, total int, what string) {
 		elapsed := p.r.Now().Sub(p.began)
 		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, done, total, elapsed)})
 	}
-	report(0, 0, "")
+	what := ""
+	if old != nil {
+		what = "goes on: " + counted(float64(len(old.Samples)), "sample", "samples") + " of an earlier start"
+	}
+	report(0, 0, what)
 	return report
 }
 

@@ -58,10 +58,14 @@ type Result struct {
 	// Profiles are what explains targets, by their names.
 	Profiles map[string]string `json:"profiles,omitempty"`
 
-	// Skipped is why it could not be made here, Err why it failed. A result
-	// with neither is finished.
+	// Skipped is why it could not be made here, Err why it failed. Partial is a
+	// result with samples of an experiment that failed or was stopped before its end,
+	// or still goes on. A result without any of these is finished.
 	Skipped string `json:"skipped,omitempty"`
 	Err     string `json:"err,omitempty"`
+	Partial bool   `json:"partial,omitempty"`
+	// Resumed is how many samples are of an earlier start of the run.
+	Resumed int `json:"resumed,omitempty"`
 
 	Environment Environment `json:"environment"`
 	// Noise is what else went on, at its start and while it ran.
@@ -79,7 +83,7 @@ func newResult(e Experiment) *Result {
 }
 
 // Finished reports whether it was measured to the end.
-func (r *Result) Finished() bool { return r.Skipped == "" && r.Err == "" }
+func (r *Result) Finished() bool { return r.Skipped == "" && r.Err == "" && !r.Partial }
 
 // Metric describes a metric of its samples. One that nobody described has no
 // unit and no direction.
@@ -117,20 +121,6 @@ func (r *Result) Values(samples []Sample, metric string) []float64 {
 	for _, s := range samples {
 		if v, ok := s.Metrics[metric]; ok && (s.Err == "" || share) {
 			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// Overhead is the time of each sample that was not the command's own: its
-// seconds without its step "execute". Samples without either have none.
-func Overhead(samples []Sample) []float64 {
-	var out []float64
-	for _, s := range samples {
-		total, ok := s.Metrics[MetricSeconds]
-		execute, ran := s.Steps[StepExecute]
-		if ok && ran && s.Err == "" {
-			out = append(out, total-execute)
 		}
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Run is one experiment that is going on: the plan, and where results go. It may
@@ -19,12 +20,20 @@ type Run struct {
 	mu       sync.Mutex
 	result   *Result
 	progress func(done, total int, what string)
+	// earlier is what an earlier start of the run measured of the experiment.
+	earlier earlier
+	// save keeps what there is so far; nil for nowhere. saved is when it last did.
+	save  func(*Result) error
+	saved time.Time
+	now   func() time.Time
+	// where is told of the cluster; nil for nobody.
+	where func(Environment) error
 }
 
 // NewRun is a run that keeps its result in memory, for tests of experiments; the
 // Runner makes its own.
 func NewRun(e Experiment, plan Plan) *Run {
-	return &Run{Plan: plan, result: newResult(e), progress: func(int, int, string) {}}
+	return &Run{Plan: plan, result: newResult(e), progress: func(int, int, string) {}, now: time.Now}
 }
 
 // plausible numbers can be written, summed and drawn.
@@ -52,6 +61,12 @@ func (r *Run) Add(samples ...Sample) {
 			}
 		}
 		r.result.Samples = append(r.result.Samples, s)
+		r.earlier.replace(s)
+	}
+	// What cannot be kept now is kept at the end, which says so if it cannot.
+	if now := r.now(); r.save != nil && now.Sub(r.saved) >= saveEvery {
+		_ = r.save(r.soFar())
+		r.saved = now
 	}
 }
 
@@ -92,6 +107,21 @@ func (r *Run) Fact(name, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.result.Facts[name] = value
+}
+
+// Where tells on what cluster the experiment measures, beside the machine's own
+// facts: accelerator, versions, the facts Fact…. It fails where the run was begun on
+// another one: figures of both do not belong together.
+func (r *Run) Where(cluster Environment) error {
+	if r.where != nil {
+		if err := r.where(cluster); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Environment = r.result.Environment.with(cluster)
+	return nil
 }
 
 // Progress tells how far the experiment is: done of total, and what comes next.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"savepoint/testbed/notes"
@@ -20,11 +21,21 @@ type Info struct {
 	ID      string    `json:"id"` // the name of its directory
 	Plan    Plan      `json:"plan"`
 	Started time.Time `json:"started"`
-	// Environment is the machine at the latest start: a run may go on elsewhere,
-	// so each result has its own.
+	// Environment is the machine. A run does not go on with another one.
 	Environment Environment `json:"environment"`
+	// Cluster is what the experiments said of theirs, see Run.Where; nil until one
+	// did. The same holds for it.
+	Cluster *Environment `json:"cluster,omitempty"`
 	// Experiments are the names of all that belong to the run, in their order.
 	Experiments []string `json:"experiments"`
+}
+
+// Where is the machine, and the cluster when there is one.
+func (i *Info) Where() Environment {
+	if i.Cluster == nil {
+		return i.Environment
+	}
+	return i.Environment.with(*i.Cluster)
 }
 
 // Runner makes the experiments of one run, one after the other.
@@ -33,7 +44,8 @@ type Runner struct {
 	Dir         string
 	Plan        Plan
 	Experiments []Experiment
-	// Again are names of experiments that are made although they are finished.
+	// Again are names of experiments that are made from the start although there is
+	// a result, which is put aside as NAME.before.json.
 	Again []string
 	// Environment is the machine; Root is where its load is read
 	// (os.DirFS("/")), nil for nowhere.
@@ -43,11 +55,18 @@ type Runner struct {
 	Progress func(Progress)
 	// Now is time.Now unless set.
 	Now func() time.Time
+
+	// Resumed is how many samples of earlier starts Run did not measure again, in the
+	// experiments that went on. Run sets it.
+	Resumed int
+
+	info Info
 }
 
 // Run makes what is not finished yet and returns the whole run. An experiment
 // that fails does not stop the others: its Result has the error. Run itself
-// fails with ctx, and when a file cannot be written.
+// fails with ctx, and when a file cannot be written. Samples of an experiment that
+// failed or was stopped are kept, and the next start of the run goes on from them.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -65,13 +84,22 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 			p.end(i, "kept")
 			continue
 		}
-		res := r.one(ctx, e, p.begin(i))
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("run in %s: stopped in experiment %s; start it again with the same directory and it goes on there: %w", r.Dir, e.Name, context.Cause(ctx))
+		old, err := r.begun(e.Name)
+		if err != nil {
+			return nil, fmt.Errorf("run in %s: %w", r.Dir, err)
 		}
-		if err := notes.WriteJSON(r.file(e.Name), res); err != nil {
-			return nil, fmt.Errorf("keep the result of experiment %s: %w", e.Name, err)
+		res := r.one(ctx, e, old, p.begin(i, old))
+		stopped := ctx.Err() != nil
+		if !stopped || res.Partial {
+			if err := notes.WriteJSON(r.file(e.Name), res); err != nil {
+				return nil, fmt.Errorf("keep the result of experiment %s: %w", e.Name, err)
+			}
 		}
+		if stopped {
+			return nil, fmt.Errorf("run in %s: stopped in experiment %s, of which %s are kept; start it again with the same directory and it goes on there: %w",
+				r.Dir, e.Name, counted(float64(len(res.Samples)), "sample", "samples"), context.Cause(ctx))
+		}
+		r.Resumed += res.Resumed
 		p.end(i, outcome(res))
 	}
 	return Load(r.Dir)
@@ -103,6 +131,9 @@ func (r *Runner) begin() error {
 	case err == nil && !old.Plan.Same(r.Plan):
 		return fmt.Errorf("it was begun with another plan (%+v, now %+v): figures of both do not belong together; go on with the plan of before, or use another directory", old.Plan, r.Plan)
 	case err == nil:
+		if err := goesOnHere("machine", old.Environment, r.Environment); err != nil {
+			return err
+		}
 		info = *old
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
@@ -126,7 +157,52 @@ func (r *Runner) begin() error {
 			return fmt.Errorf("experiment %q is to be made again, and is none of this run", name)
 		}
 	}
-	return notes.WriteJSON(filepath.Join(dir, reserved+".json"), info)
+	r.info = info
+	return r.keepInfo()
+}
+
+func (r *Runner) keepInfo() error {
+	return notes.WriteJSON(r.file(reserved), r.info)
+}
+
+// goesOnHere refuses to go on with a run where it was not begun.
+func goesOnHere(what string, then, now Environment) error {
+	machine, versions := then.Differences(now)
+	if all := append(machine, versions...); len(all) > 0 {
+		return fmt.Errorf("it was begun on another %s (%s): figures of both do not belong together; go on where it was begun, or begin another run in another directory", what, strings.Join(all, "; "))
+	}
+	return nil
+}
+
+// where notes the cluster of the run, which stays the same.
+func (r *Runner) where(cluster Environment) error {
+	if r.info.Cluster != nil {
+		if err := goesOnHere("cluster", *r.info.Cluster, cluster); err != nil {
+			return fmt.Errorf("run in %s: %w", r.Dir, err)
+		}
+		return nil
+	}
+	r.info.Cluster = &cluster
+	return r.keepInfo()
+}
+
+// begun is what an earlier start measured of an experiment that is not finished;
+// nil for nothing. What is to be made again is put aside.
+func (r *Runner) begun(name string) (*Result, error) {
+	if slices.Contains(r.Again, name) {
+		if err := os.Rename(r.file(name), r.file(name+".before")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("put the result of experiment %s aside: %w", name, err)
+		}
+		return nil, nil
+	}
+	old, err := readResultFile(r.file(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || !old.Partial {
+		return nil, err
+	}
+	return old, nil
 }
 
 // finished reports whether an experiment need not be made.
@@ -144,12 +220,17 @@ func (r *Runner) finished(name string) (bool, error) {
 	return res.Finished(), nil
 }
 
-// one makes one experiment.
-func (r *Runner) one(ctx context.Context, e Experiment, progress func(done, total int, what string)) *Result {
+// one makes one experiment, from what an earlier start measured of it if it did.
+func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress func(done, total int, what string)) *Result {
 	run := NewRun(e, r.Plan)
-	run.progress = progress
+	run.progress, run.now, run.where = progress, r.Now, r.where
+	run.save = func(res *Result) error { return notes.WriteJSON(r.file(e.Name), res) }
+	if old != nil {
+		run.goOn(old)
+	}
+	began := r.Now().UTC()
 	res := run.result
-	res.Environment, res.Started = r.Environment, r.Now().UTC()
+	res.Environment, res.Started = r.Environment, began
 	var before ticks
 	if r.Root != nil {
 		res.Noise.Load, before = readLoad(r.Root), readTicks(r.Root)
@@ -157,6 +238,7 @@ func (r *Runner) one(ctx context.Context, e Experiment, progress func(done, tota
 	err := e.Run(ctx, run)
 	var skip *SkipError
 	switch {
+	case ctx.Err() != nil: // what it says of being stopped is no failure
 	case errors.As(err, &skip):
 		res.Skipped = skip.Reason
 	case err != nil:
@@ -165,8 +247,8 @@ func (r *Runner) one(ctx context.Context, e Experiment, progress func(done, tota
 	if r.Root != nil {
 		res.Noise.Steal = stolen(before, readTicks(r.Root))
 	}
-	res.Took = max(0, r.Now().Sub(res.Started).Seconds())
-	return res
+	res.Took = max(0, r.Now().Sub(began).Seconds())
+	return run.end(err == nil && ctx.Err() == nil)
 }
 
 func readInfo(dir string) (*Info, error) {

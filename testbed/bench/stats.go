@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -25,6 +26,9 @@ func quantileSorted(v []float64, q float64) float64 {
 	at := q * float64(len(v)-1)
 	lo := int(math.Floor(at))
 	hi := min(lo+1, len(v)-1)
+	if v[lo] == v[hi] { // also where both are infinite
+		return v[lo]
+	}
 	return v[lo] + (at-float64(lo))*(v[hi]-v[lo])
 }
 
@@ -37,10 +41,33 @@ func Mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Interval is where a figure lies with a confidence of 95 %.
+// Interval is where a figure lies with a confidence of 95 %, or only the range of
+// what there is.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
+	// Range says that it is the smallest and the largest that the values give: there
+	// are too few of them for a confidence.
+	Range bool `json:"range,omitempty"`
+}
+
+// text is the interval in brackets, its ends printed by show. One that is a range
+// is called so, and an end without a bound too. A range of one value says nothing.
+func (in Interval) text(show func(float64) string) string {
+	if math.IsNaN(in.Low) || math.IsNaN(in.High) || in.Range && in.Low == in.High {
+		return ""
+	}
+	end := func(v float64) string {
+		if math.IsInf(v, 0) {
+			return "no bound"
+		}
+		return show(v)
+	}
+	word := ""
+	if in.Range {
+		word = "range "
+	}
+	return " (" + word + end(in.Low) + " to " + end(in.High) + ")"
 }
 
 const (
@@ -48,44 +75,98 @@ const (
 	resamples  = 2000
 	resampleTo = 200 // above, the order statistics are as good and cost nothing
 	bootSeed   = 0x5eed
+	// resampleFrom is the fewest values that are resampled: what is drawn from fewer
+	// hardly ever leaves their ends out, so it says no more than their range.
+	resampleFrom = 6
 )
 
 // MedianInterval is the interval of the median: bootstrapped (percentiles of
 // 2000 resamples, fixed seed), above 200 values from the order statistics. Of
-// less than two values it is the value.
+// less than six values it is their range.
 func MedianInterval(values []float64) Interval {
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	switch {
 	case n == 0:
-		return Interval{math.NaN(), math.NaN()}
+		return Interval{Low: math.NaN(), High: math.NaN()}
+	case n < resampleFrom:
+		return Interval{v[0], v[n-1], true}
 	case n > resampleTo:
 		// The rank of the median is binomial: n/2 ± z·√n/2.
 		half := z95 * math.Sqrt(float64(n)) / 2
 		lo := int(math.Floor(float64(n)/2 - half))
 		hi := int(math.Ceil(float64(n)/2 + half))
-		return Interval{v[max(0, lo-1)], v[min(n-1, hi)]}
+		return Interval{Low: v[max(0, lo-1)], High: v[min(n-1, hi)]}
 	}
 	rng := rand.New(rand.NewPCG(bootSeed, uint64(n)))
 	return percentiles(func() float64 { return Median(resample(rng, v)) })
 }
 
-// RatioInterval is the interval of Median(a) / Median(b), bootstrapped.
+// RatioInterval is the interval of Median(a) / Median(b), bootstrapped. With less
+// than six values on a side it is the range of what they give.
 func RatioInterval(a, b []float64) Interval {
-	return pairInterval(a, b, func(x, y float64) float64 { return x / y })
+	return medianInterval(func(m []float64) float64 { return m[0] / m[1] }, a, b)
 }
 
-// DifferenceInterval is the interval of Median(a) - Median(b), bootstrapped.
+// DifferenceInterval is RatioInterval of Median(a) - Median(b).
 func DifferenceInterval(a, b []float64) Interval {
-	return pairInterval(a, b, func(x, y float64) float64 { return x - y })
+	return medianInterval(func(m []float64) float64 { return m[0] - m[1] }, a, b)
 }
 
-func pairInterval(a, b []float64, of func(x, y float64) float64) Interval {
-	if len(a) == 0 || len(b) == 0 {
-		return Interval{math.NaN(), math.NaN()}
+// OverheadRatio is how much what a adds to bare is of what b adds to it, by their
+// medians, and its interval as that of RatioInterval, over all three. It is NaN
+// where b adds nothing.
+func OverheadRatio(a, b, bare []float64) (float64, Interval) {
+	of := func(m []float64) float64 {
+		if m[1] <= m[2] { // nothing was added to hold it against
+			return math.Inf(1)
+		}
+		return (m[0] - m[2]) / (m[1] - m[2])
 	}
-	rng := rand.New(rand.NewPCG(bootSeed, uint64(len(a))<<32|uint64(len(b))))
-	return percentiles(func() float64 { return of(Median(resample(rng, a)), Median(resample(rng, b))) })
+	v := of([]float64{Median(a), Median(b), Median(bare)})
+	if math.IsInf(v, 0) {
+		v = math.NaN()
+	}
+	return v, medianInterval(of, a, b, bare)
+}
+
+// medianInterval is the interval of a figure that is made of the medians of several
+// sets of values, each resampled by itself. With less than six values in one of them
+// it is from the smallest to the largest that any choice of single values gives: of
+// is monotone in each.
+func medianInterval(of func(medians []float64) float64, sets ...[]float64) Interval {
+	fewest := len(sets[0])
+	for _, v := range sets {
+		fewest = min(fewest, len(v))
+	}
+	m := make([]float64, len(sets))
+	switch {
+	case fewest == 0:
+		return Interval{Low: math.NaN(), High: math.NaN()}
+	case fewest < resampleFrom:
+		in := Interval{math.Inf(1), math.Inf(-1), true}
+		for ends := range 1 << len(sets) {
+			for i, v := range sets {
+				if m[i] = slices.Min(v); ends>>i&1 == 1 {
+					m[i] = slices.Max(v)
+				}
+			}
+			v := of(m)
+			in.Low, in.High = min(in.Low, v), max(in.High, v)
+		}
+		return in
+	}
+	seed := uint64(0)
+	for _, v := range sets {
+		seed = seed<<21 | uint64(len(v))
+	}
+	rng := rand.New(rand.NewPCG(bootSeed, seed))
+	return percentiles(func() float64 {
+		for i, v := range sets {
+			m[i] = Median(resample(rng, v))
+		}
+		return of(m)
+	})
 }
 
 func resample(rng *rand.Rand, v []float64) []float64 {
@@ -102,18 +183,18 @@ func percentiles(draw func() float64) Interval {
 		got[i] = draw()
 	}
 	slices.Sort(got)
-	return Interval{quantileSorted(got, 0.025), quantileSorted(got, 0.975)}
+	return Interval{Low: quantileSorted(got, 0.025), High: quantileSorted(got, 0.975)}
 }
 
 // ShareInterval is Wilson's interval of a share of n.
 func ShareInterval(share float64, n int) Interval {
 	if n == 0 {
-		return Interval{math.NaN(), math.NaN()}
+		return Interval{Low: math.NaN(), High: math.NaN()}
 	}
 	f, z2 := float64(n), z95*z95
 	mid := (share + z2/(2*f)) / (1 + z2/f)
 	half := z95 / (1 + z2/f) * math.Sqrt(share*(1-share)/f+z2/(4*f*f))
-	return Interval{max(0, mid-half), min(1, mid+half)}
+	return Interval{Low: max(0, mid-half), High: min(1, mid+half)}
 }
 
 // MannWhitney is the probability (two-sided) that two samples which differ as
@@ -128,4 +209,21 @@ func MannWhitney(a, b []float64) float64 {
 		return 1
 	}
 	return min(1, res.P)
+}
+
+// benjaminiHochberg corrects the probabilities of a family of comparisons: where all
+// below 0.05 are called differences, at most one in twenty of them is expected to be
+// chance. The order is kept.
+func benjaminiHochberg(p []float64) []float64 {
+	order := make([]int, len(p))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[i], p[j]) })
+	out, least := make([]float64, len(p)), 1.0
+	for rank, i := range slices.Backward(order) {
+		least = min(least, p[i]*float64(len(p))/float64(rank+1))
+		out[i] = least
+	}
+	return out
 }

@@ -66,7 +66,7 @@ func TestMedianInterval(t *testing.T) {
 	if in.Low < 9.5 || in.Low > 10.05 || in.High < 10.05 || in.High > 20.25 {
 		t.Errorf("interval %v of a median of %v", in, Median(v))
 	}
-	if one := MedianInterval([]float64{7}); one != (Interval{7, 7}) {
+	if one := MedianInterval([]float64{7}); one != (Interval{7, 7, true}) {
 		t.Errorf("of one value: %v", one)
 	}
 	// Order statistics of 1 to 1000: ranks 469 and 532 (binomial, 95 %).
@@ -77,7 +77,7 @@ func TestMedianInterval(t *testing.T) {
 	in = MedianInterval(many)
 	near(t, "low of many", in.Low, 469, 1)
 	near(t, "high of many", in.High, 532, 1)
-	if r := RatioInterval([]float64{2, 2, 2}, []float64{4, 4, 4}); r != (Interval{0.5, 0.5}) {
+	if r := RatioInterval([]float64{2, 2, 2}, []float64{4, 4, 4}); r != (Interval{0.5, 0.5, true}) {
 		t.Errorf("ratio %v", r)
 	}
 }

@@ -147,6 +147,9 @@ func (r *Result) Figures() []Figure {
 type StepTimes struct {
 	Group string             `json:"group"`
 	Steps map[string]float64 `json:"steps"`
+	// OverBare is what the median of their seconds is above that of the bare command
+	// beside them; nil where there is none.
+	OverBare *Figure `json:"over_bare,omitempty"`
 }
 
 // Names of the steps of some times, in the order of a transaction.
@@ -161,7 +164,15 @@ func stepNames(times []StepTimes) []string {
 }
 
 // StepTimes are where the time of each group went.
-func (r *Result) StepTimes() []StepTimes { return stepTimes(r.ordered()) }
+func (r *Result) StepTimes() []StepTimes {
+	gs := r.ordered()
+	out := stepTimes(gs)
+	for i := range out {
+		at := slices.IndexFunc(gs, func(g group) bool { return g.name == out[i].Group })
+		out[i].OverBare = r.overBare(gs[at].samples)
+	}
+	return out
+}
 
 func stepTimes(gs []group) []StepTimes {
 	var out []StepTimes

@@ -2,9 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"maps"
-	"math"
-	"slices"
 	"strings"
 )
 
@@ -12,9 +9,13 @@ import (
 type Target struct {
 	Name string `json:"name"`
 	// Target is the figure to reach, Value what was measured, in words.
-	Target     string `json:"target"`
-	Value      string `json:"value"`
-	Reached    bool   `json:"reached"`
+	Target  string `json:"target"`
+	Value   string `json:"value"`
+	Reached bool   `json:"reached"`
+	// Undecided says that the run has a value and cannot say whether it is enough:
+	// too few samples, an experiment that is partial, a selection of what there is.
+	// It is never reached then, and not missed either. Why says which.
+	Undecided  bool   `json:"undecided,omitempty"`
 	Experiment string `json:"experiment"`
 	// Number is the value alone, for a trend; nil when nothing was measured.
 	Number *float64 `json:"number,omitempty"`
@@ -22,10 +23,11 @@ type Target struct {
 	Unit string `json:"unit,omitempty"`
 	// Limit is the value of Number that is just enough.
 	Limit *float64 `json:"limit,omitempty"`
-	// Explain says what the value is made of, or why there is none.
+	// Explain says what the value is made of: which arms, how many samples. Or why
+	// there is none.
 	Explain string `json:"explain,omitempty"`
-	// Why is what a target that is missed is missed by: what the experiment says
-	// of it, and Profile in words.
+	// Why is why a target is not reached: failed samples, what the experiment says of
+	// it, and Profile in words. Or why it is undecided.
 	Why string `json:"why,omitempty"`
 	// Profile is where the time of the samples went that a missed target is about.
 	Profile *StepTimes `json:"profile,omitempty"`
@@ -41,6 +43,12 @@ type found struct {
 	reached bool
 	explain string
 	about   []Sample // those that had to be better
+	beside  []Sample // those they are held against
+	// n is the smallest number of values that went into one of its medians, least how
+	// many there have to be.
+	n, least int
+	// open is why it cannot be said, whatever n is.
+	open string
 }
 
 // goal is a target before a run is held against it.
@@ -57,14 +65,16 @@ const (
 	leastEngine, leastJournal            = 1000, 500
 )
 
+// How many samples there have to be for a target: the median of fewer than five is
+// as good as any of them, and of fewer than a hundred the 99th percentile is the
+// largest.
+const leastSamples, leastDecisions = 5, 100
+
 // goals are the figures to reach: all are ratios or rates of one run.
 var goals = []goal{
 	{TargetDecision, "< 1 ms per command", ExpInterception, Seconds, mostDecision, decisionTime},
 	{TargetReadOnly, "≤ 1.05", ExpOverhead, Ratio, mostReadOnly, func(r *Result) (found, bool) {
-		a := r.Is(ArmNone, LabelWorkload, WorkloadRead)
-		f, ok := ratio(r.Values(a, MetricSeconds), timesOf(r, ArmBare, WorkloadRead), mostReadOnly, "medians of the whole command, on the same connection")
-		f.about = a
-		return f, ok
+		return ratio(r, r.Is(ArmNone, LabelWorkload, WorkloadRead), r.Is(ArmBare, LabelWorkload, WorkloadRead), mostReadOnly, "medians of the whole command, on the same connection")
 	}},
 	{TargetWorkspace, "≤ 0.10", ExpOverhead, Ratio, mostWorkspace, overheadRatio(ArmWorkspace, mostWorkspace)},
 	{TargetMachine, "≤ 0.35", ExpOverhead, Ratio, mostMachine, overheadRatio(ArmMachine, mostMachine)},
@@ -75,29 +85,18 @@ var goals = []goal{
 	{TargetCrash, "all single and double crash points, 0 lost or half-applied", ExpCrash, Count, 0, crashes},
 }
 
-const overheadText = "medians of the time that is not the command's own, workload " + WorkloadInstall
-
 // Targets holds a run against every figure to reach.
 func Targets(rep *Report) []Target {
 	out := make([]Target, len(goals))
 	for i, g := range goals {
 		t := Target{Name: g.name, Target: g.target, Experiment: g.experiment, Unit: g.unit, Limit: &g.limit, Value: NotMeasured}
-		switch r := rep.Result(g.experiment); {
-		case r == nil:
+		r := rep.Result(g.experiment)
+		if r == nil {
 			t.Explain = "the experiment is not in this run"
-		case r.Skipped != "":
-			t.Explain = "skipped: " + r.Skipped
-		case r.Err != "":
-			t.Explain = "the experiment failed: " + r.Err
-		default:
-			f, ok := g.measure(r)
-			if !ok || !finite(f.number) {
-				t.Explain = "the experiment has no samples for it"
-				break
-			}
-			t.Value, t.Reached, t.Number, t.Explain = f.value, f.reached, &f.number, f.explain
-			if !f.reached {
-				t.missedBy(r, f.about)
+		} else {
+			t.fill(g, r)
+			if t.Value == NotMeasured && len(rep.Info.Plan.Boundaries) > 0 {
+				t.Explain += "; the plan measures the boundaries " + strings.Join(rep.Info.Plan.Boundaries, ", ") + " only"
 			}
 		}
 		out[i] = t
@@ -105,171 +104,67 @@ func Targets(rep *Report) []Target {
 	return out
 }
 
-// install keeps the samples of an arm that targets are about: the workload on
-// the paper's workspace. An experiment whose workspace has one size need not say
-// so.
-func install(r *Result, arm string) []Sample {
-	return slices.DeleteFunc(r.Is(arm, LabelWorkload, WorkloadInstall), func(s Sample) bool {
-		size, ok := s.Labels[LabelSize]
-		return ok && size != PaperSize
-	})
-}
-
-func overheadOf(r *Result, arm string) []float64 { return Overhead(install(r, arm)) }
-
-// overheadRatio holds what an arm adds against what the paper's way adds.
-func overheadRatio(arm string, most float64) func(*Result) (found, bool) {
-	return func(r *Result) (found, bool) {
-		f, ok := ratio(overheadOf(r, arm), overheadOf(r, ArmCopy), most, overheadText)
-		f.about = install(r, arm)
-		return f, ok
+// fill says what a result says of a target.
+func (t *Target) fill(g goal, r *Result) {
+	state := r.state()
+	if state != "" && !r.Partial {
+		t.Explain = state
+		return
+	}
+	f, ok := g.measure(r)
+	if !ok || !finite(f.number) {
+		t.Explain = joinText(state, "the experiment has no samples for it")
+		return
+	}
+	t.Value, t.Number, t.Explain = f.value, &f.number, joinText(state, f.explain)
+	lost := failedOf(f.about, "those it is about") + failedOf(f.beside, "those beside it")
+	switch {
+	case r.Partial:
+		t.Value, t.Undecided = t.Value+", partial", true
+		t.Why = "the experiment has not been made to its end"
+	case f.n < f.least:
+		t.Value, t.Undecided = fmt.Sprintf("%s, n = %d: too few to say", t.Value, f.n), true
+		t.Why = fmt.Sprintf("n = %d is too few to say, it takes %d", f.n, f.least)
+	case f.open != "" && f.reached && lost == "":
+		t.Undecided, t.Why = true, f.open
+	case f.reached && lost == "":
+		t.Reached = true
+	case !f.reached:
+		t.missedBy(r, f.about)
+	}
+	if lost != "" {
+		t.Value += ", " + strings.TrimPrefix(lost, "; ")
+		t.Why = joinText(t.Why, strings.TrimPrefix(lost, "; "))
 	}
 }
 
-func timesOf(r *Result, arm, workload string) []float64 {
-	return r.Values(r.Is(arm, LabelWorkload, workload), MetricSeconds)
-}
-
-// ratio of two medians, to be at most most.
-func ratio(a, b []float64, most float64, explain string) (found, bool) {
-	if len(a) == 0 || len(b) == 0 || Median(b) <= 0 {
-		return found{}, false
-	}
-	v, in := Median(a)/Median(b), RatioInterval(a, b)
-	text := number(v)
-	if finite(in.Low) && finite(in.High) {
-		text += fmt.Sprintf(" (%s to %s)", number(in.Low), number(in.High))
-	}
-	return found{text, v, v <= most, fmt.Sprintf("%s / %s: %s, n = %d and %d", seconds(Median(a)), seconds(Median(b)), explain, len(a), len(b)), nil}, true
-}
-
-func decisionTime(r *Result) (found, bool) {
-	v := r.Values(r.Samples, MetricDecision)
-	if len(v) == 0 {
-		return found{}, false
-	}
-	p99 := Quantile(v, 0.99)
-	return found{
-		seconds(p99), p99, p99 < mostDecision, fmt.Sprintf("over %d decisions, median %s", len(v), seconds(Median(v))),
-		slices.DeleteFunc(r.Is(""), func(s Sample) bool { _, ok := s.Metrics[MetricDecision]; return !ok }),
-	}, true
-}
-
-func commitCost(r *Result) (found, bool) {
-	commits := r.Is("commit")
-	syncs, calls := r.Values(commits, MetricSyncs), r.Values(commits, MetricCalls)
-	if len(syncs) == 0 || len(calls) == 0 {
-		return found{}, false
-	}
-	s, c := slices.Max(syncs), slices.Max(calls)
-	return found{
-		fmt.Sprintf("%s, %s", counted(s, "sync", "syncs"), counted(c, "call", "calls")), s + c, s <= mostSyncs && c == 0,
-		fmt.Sprintf("the most of %d commits", len(commits)), commits,
-	}, true
-}
-
-// turnOverhead judges each boundary by itself, since their times have nothing in
-// common, and takes the worst.
-func turnOverhead(r *Result) (found, bool) {
-	with := groups(r.Is(ArmSavepoint, LabelThink, "2"), labelsOf)
-	var all []found
-	for _, g := range groups(r.Is(ArmBare, LabelThink, "2"), labelsOf) {
-		i := slices.IndexFunc(with, func(w group) bool { return w.name == g.name })
-		if i < 0 {
-			continue
-		}
-		a, b := r.Values(with[i].samples, MetricSeconds), r.Values(g.samples, MetricSeconds)
-		f, ok := ratio(a, b, 1+mostTurn, "a whole turn with savepoint / without")
-		if !ok {
-			continue
-		}
-		in := RatioInterval(a, b)
-		f.about = with[i].samples
-		f.number--
-		f.value = fmt.Sprintf("%s (%s to %s)", percent(f.number), percent(in.Low-1), percent(in.High-1))
-		f.explain = apart(g, LabelThink) + f.value + ": " + f.explain
-		all = append(all, f)
-	}
-	return worstOf(all, func(a, b found) bool { return a.number > b.number })
-}
-
-// labelsOf names samples of several arms that belong together.
-func labelsOf(s Sample) string { return Sample{Labels: s.Labels}.Group() }
-
-// apart is what tells a group from others of its arm, but for one label that all
-// have.
-func apart(g group, but string) string {
-	labels := maps.Clone(g.samples[0].Labels)
-	delete(labels, but)
-	if text := strings.TrimPrefix(labelsOf(Sample{Labels: labels}), ", "); text != "" {
-		return text + ": "
-	}
-	return ""
-}
-
-// worstOf is the worst of what was found, explained by all of it.
-func worstOf(all []found, worse func(a, b found) bool) (found, bool) {
-	if len(all) == 0 {
-		return found{}, false
-	}
-	worst, texts := all[0], []string{}
-	for _, f := range all {
-		if worse(f, worst) {
-			worst = f
-		}
-		texts = append(texts, f.explain)
-	}
-	worst.explain = strings.Join(texts, "; ")
-	if len(all) > 1 {
-		worst.explain = "the worst of " + worst.explain
-	}
-	return worst, true
-}
-
-// journalRate judges each number of writers by itself and takes the worst.
-func journalRate(r *Result) (found, bool) {
-	var all []found
-	for _, g := range groups(r.Is("journal"), labelsOf) {
-		rates := r.Values(g.samples, MetricTxRate)
-		if len(rates) == 0 {
-			continue
-		}
-		m := Median(rates)
-		text := number(m) + "/s"
-		all = append(all, found{text, m, m >= leastJournal, fmt.Sprintf("%s%s, median of %d", apart(g, ""), text, len(rates)), g.samples})
-	}
-	return worstOf(all, func(a, b found) bool { return a.number < b.number })
-}
-
-func engineRate(r *Result) (found, bool) {
-	samples := r.Is("engine", LabelSandboxes, "1000")
-	rates, growth := r.Values(samples, MetricTxRate), r.Values(samples, MetricGrowth)
-	if len(rates) == 0 || len(growth) == 0 {
-		return found{}, false
-	}
-	rate, g := Median(rates), Median(growth)
-	// Ten per cent is what a collector leaves lying about.
-	return found{
-		fmt.Sprintf("%s/s, memory × %s", number(rate), number(g)), rate, rate >= leastEngine && g <= 1.10,
-		fmt.Sprintf("median of %d; memory of the second half by that of the first, flat is at most 1.10", len(rates)), samples,
-	}, true
-}
-
-func crashes(r *Result) (found, bool) {
-	points, bad := r.Values(r.Samples, MetricSchedules), r.Values(r.Samples, MetricViolations)
+// failedOf counts the failed samples; there is no text for none.
+func failedOf(samples []Sample, which string) string {
 	failed := 0
-	for _, s := range r.Samples {
+	for _, s := range samples {
 		if s.Err != "" {
 			failed++
 		}
 	}
-	if len(points) == 0 || len(bad) == 0 {
-		return found{}, false
+	if failed == 0 {
+		return ""
 	}
-	n, v := math.Round(Mean(points)*float64(len(points))), math.Round(Mean(bad)*float64(len(bad)))
-	f := found{fmt.Sprintf("%s of %s schedules", number(v), number(n)), v, v == 0 && n > 0 && failed == 0, "violations, of all schedules that were played", r.Samples}
-	if failed > 0 {
-		f.explain += fmt.Sprintf("; %d sets of them could not be played", failed)
+	return fmt.Sprintf("; %d of %d of %s failed", failed, len(samples), which)
+}
+
+// state says why a result is not finished; nothing of one that is.
+func (r *Result) state() string {
+	var text string
+	switch {
+	case r.Skipped != "":
+		text = "skipped: " + r.Skipped
+	case r.Err != "":
+		text = "the experiment failed: " + r.Err
+	case r.Partial:
+		text = "the experiment was stopped before its end"
 	}
-	return f, true
+	if r.Partial {
+		text += fmt.Sprintf(" (partial: %s so far)", counted(float64(len(r.Samples)), "sample", "samples"))
+	}
+	return text
 }

@@ -56,36 +56,46 @@ func everything(better bool) []Experiment {
 	}
 	install, other := tags{LabelWorkload: WorkloadInstall, LabelSize: PaperSize}, tags{LabelWorkload: WorkloadInstall, LabelSize: "10MB"}
 	read, think := tags{LabelWorkload: WorkloadRead}, func(boundary string) tags { return tags{LabelThink: "2", "boundary": boundary} }
-	w, m, ro := pick(4.2, 4.5), pick(4.6, 5.1), pick(0.0102, 0.02)
-	var overhead, turn []Sample
-	for _, s := range [][]Sample{
-		timed(ArmBare, install, 4, 4, 4, 4), timed(ArmCopy, install, 4, 6.5, 6.4, 6.6), timed(ArmWorkspace, install, 4, w, w, w), timed(ArmMachine, install, 4, m, m, m),
-		// Another size of workspace is another question.
-		timed(ArmWorkspace, other, 4, 40, 40, 40, 40, 40, 40, 40),
-		timed(ArmBare, read, 0.01, 0.01, 0.01, 0.01), timed(ArmNone, read, 0.01, ro, ro, ro),
-	} {
-		overhead = append(overhead, s...)
+	w, m, ro, slow := pick(4.2, 4.5), pick(4.6, 5.1), pick(0.0102, 0.02), pick(2.03, 2.5)
+	var overhead, turn, interception, scale []Sample
+	add := func(to *[]Sample, arm string, labels tags, execute float64, seconds ...float64) {
+		*to = append(*to, timed(arm, labels, execute, seconds...)...)
 	}
-	for _, s := range [][]Sample{
-		timed(ArmBare, think("workspace"), 2, 2, 2, 2), timed(ArmSavepoint, think("workspace"), 2, 2.01, 2.01, 2.01),
-		timed(ArmBare, think("machine"), 2, 2, 2, 2), timed(ArmSavepoint, think("machine"), 2, pick(2.03, 2.5), pick(2.03, 2.5), pick(2.03, 2.5)),
-		timed(ArmBare, tags{LabelThink: "8"}, 8, 8), timed(ArmSavepoint, tags{LabelThink: "8"}, 8, 80),
-	} {
-		turn = append(turn, s...)
+	six := func(v float64) []float64 { return repeat(v, 6) }
+	add(&overhead, ArmBare, install, 4, six(4)...)
+	add(&overhead, ArmCopy, install, 4, 6.5, 6.4, 6.6, 6.5, 6.4, 6.6)
+	add(&overhead, ArmWorkspace, install, 4, six(w)...)
+	add(&overhead, ArmMachine, install, 4, six(m)...)
+	// Another size of workspace is another question.
+	add(&overhead, ArmWorkspace, other, 4, repeat(40, 7)...)
+	add(&overhead, ArmBare, read, 0.01, six(0.01)...)
+	add(&overhead, ArmNone, read, 0.01, six(ro)...)
+	add(&turn, ArmBare, think("workspace"), 2, six(2)...)
+	add(&turn, ArmSavepoint, think("workspace"), 2, six(2.01)...)
+	add(&turn, ArmBare, think("machine"), 2, six(2)...)
+	add(&turn, ArmSavepoint, think("machine"), 2, six(slow)...)
+	add(&turn, ArmBare, tags{LabelThink: "8"}, 8, 8)
+	add(&turn, ArmSavepoint, tags{LabelThink: "8"}, 8, 80)
+	for range 60 {
+		interception = append(interception,
+			Sample{Arm: "blacklist", Metrics: nums{MetricDecision: 1e-4, MetricCaught: 1}}, Sample{Arm: "disguised", Metrics: nums{MetricDecision: pick(2e-4, 2e-3), MetricCaught: pick(1, 0)}})
 	}
 	rate := func(arm string, labels tags, v float64) Sample {
 		return Sample{Arm: arm, Labels: labels, Metrics: nums{MetricTxRate: v, MetricGrowth: 1.02}}
 	}
-	return []Experiment{
-		filled(ExpInterception, []Metric{{Name: MetricDecision, Unit: Seconds, Better: Lower}, {Name: MetricCaught, Unit: Share, Better: Higher, Exact: true}},
-			Sample{Arm: "blacklist", Metrics: nums{MetricDecision: 1e-4, MetricCaught: 1}}, Sample{Arm: "disguised", Metrics: nums{MetricDecision: pick(2e-4, 2e-3), MetricCaught: pick(1, 0)}}),
-		filled(ExpOverhead, nil, overhead...),
-		filled(ExpAgentTurn, nil, turn...),
-		filled(ExpScale, []Metric{{Name: MetricTxRate, Unit: PerSec, Better: Higher}},
+	for i := range 6 {
+		scale = append(scale,
 			rate("engine", tags{LabelSandboxes: "1000"}, pick(2000, 900)), rate("engine", tags{LabelSandboxes: "1"}, 90000),
 			rate("journal", tags{"writers": "1"}, pick(800, 400)), rate("journal", tags{"writers": "16"}, 5000),
-			Sample{Arm: "commit", Metrics: nums{MetricSyncs: 1, MetricCalls: 0}}, Sample{Arm: "commit", Metrics: nums{MetricSyncs: 1, MetricCalls: pick(0, 1)}}),
-		filled(ExpCrash, nil, Sample{Arm: "deaths", Metrics: nums{MetricSchedules: 4000, MetricViolations: 0}}, Sample{Arm: "pairs", Metrics: nums{MetricSchedules: 500, MetricViolations: pick(0, 1)}}),
+			Sample{Arm: "commit", Metrics: nums{MetricSyncs: 1, MetricCalls: pick(0, float64(min(1, i)))}})
+	}
+	return []Experiment{
+		filled(ExpInterception, []Metric{{Name: MetricDecision, Unit: Seconds, Better: Lower}, {Name: MetricCaught, Unit: Share, Better: Higher, Exact: true}}, interception...),
+		filled(ExpOverhead, nil, overhead...),
+		filled(ExpAgentTurn, nil, turn...),
+		filled(ExpScale, []Metric{{Name: MetricTxRate, Unit: PerSec, Better: Higher, Text: "journal in memory"}}, scale...),
+		filled(ExpCrash, nil, Sample{Arm: "deaths", Metrics: nums{MetricSchedules: 4000, MetricViolations: 0}},
+			Sample{Arm: "pairs", Metrics: nums{MetricSchedules: 500, MetricViolations: pick(0, 1), MetricPairs: 500, MetricPairsAll: 500}}),
 		filled(ExpRollback, []Metric{{Name: MetricExact, Unit: Share}}, Sample{Arm: ArmWorkspace, Metrics: nums{MetricExact: 1}}, Sample{Arm: ArmMachine, Metrics: nums{MetricExact: pick(1, 0)}}),
 		filled(ExpGemini, []Metric{{Name: MetricSuccess, Unit: Share}}, Sample{Arm: GeminiBare, Metrics: nums{MetricSuccess: 0}}),
 	}
@@ -97,15 +107,15 @@ func TestTargets(t *testing.T) {
 		want   map[string]string // words of the value
 	}{
 		{true, map[string]string{
-			"policy decision, p99": "199 µs", "read-only command / bare SSH": "1.02 (1.02 to 1.02)",
+			"policy decision, p99": "200 µs", "read-only command / bare SSH": "1.02 (1.02 to 1.02)",
 			"overhead, workspace boundary / the paper's copy of 250 MB": "0.08 (0.0769 to 0.0833)", "overhead, machine boundary / the paper's copy of 250 MB": "0.24",
-			"commit on the critical path": "1 sync, 0 calls", "overhead of a whole agent turn, 2 s of model time": "1.5 %",
-			"engine, simulated hypervisor, 1,000 sandboxes": "2,000/s, memory × 1.02", "journal": "800/s", "crash schedules explored": "0 of 4,500 schedules",
+			"commit on the critical path": "1 sync, 0 calls", "overhead of a whole agent turn, 2 s of model time": "1.5 % (1.5 % to 1.5 %), boundary=machine",
+			"engine, simulated hypervisor, 1,000 sandboxes": "2,000/s (2,000 to 2,000), memory × 1.02", "journal": "800/s (800 to 800), writers=1", "crash schedules explored": "0 of 4,500 schedules; pairs: 500 of 500",
 		}},
 		{false, map[string]string{
-			"policy decision, p99": "1.98 ms", "read-only command / bare SSH": "2 (2 to 2)",
+			"policy decision, p99": "2 ms", "read-only command / bare SSH": "2 (2 to 2)",
 			"overhead, workspace boundary / the paper's copy of 250 MB": "0.2 (", "overhead, machine boundary / the paper's copy of 250 MB": "0.44",
-			"commit on the critical path": "1 sync, 1 call", "overhead of a whole agent turn, 2 s of model time": "25 %",
+			"commit on the critical path": "1 sync, 1 call", "overhead of a whole agent turn, 2 s of model time": "25 % (25 % to 25 %), boundary=machine",
 			"engine, simulated hypervisor, 1,000 sandboxes": "900/s", "journal": "400/s", "crash schedules explored": "1 of 4,500 schedules",
 		}},
 	} {
@@ -115,7 +125,7 @@ func TestTargets(t *testing.T) {
 		}
 		for _, g := range got {
 			// The turn is judged by its worst boundary: 1.5 % is reached.
-			if g.Reached != tt.better || !strings.HasPrefix(g.Value, tt.want[g.Name]) || g.Number == nil || g.Explain == "" {
+			if g.Reached != tt.better || g.Undecided || !strings.HasPrefix(g.Value, tt.want[g.Name]) || g.Number == nil || g.Explain == "" {
 				t.Errorf("%s: %+v, want %q", g.Name, g, tt.want[g.Name])
 			}
 		}
@@ -142,7 +152,11 @@ func TestTargetsNotMeasured(t *testing.T) {
 			t.Errorf("reached: %+v", g)
 		}
 		if g.Experiment == ExpCrash {
-			if g.Value == NotMeasured || !strings.Contains(g.Explain, "1 sets of them could not be played") {
+			if g.Value == NotMeasured || !strings.Contains(g.Value, "1 of 2 of those it is about failed") {
+				t.Errorf("%+v", g)
+			}
+		} else if g.Name == TargetJournal { // what there is of an experiment that failed is shown
+			if g.Value != "1,000,000/s, partial" || !g.Undecided || !strings.Contains(g.Explain, "failed: disk full (partial: 1 sample so far)") {
 				t.Errorf("%+v", g)
 			}
 		} else if g.Value != NotMeasured || g.Number != nil || !strings.Contains(g.Explain, why[g.Experiment]) {
@@ -168,13 +182,13 @@ func TestPaper(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{
-		"100 % (20 of 20)|interception of black-listed commands":                  "100 % (1 of 1)",
+		"100 % (20 of 20)|interception of black-listed commands":                  "100 % (60 of 60)",
 		"100 % (20 of 20)|rollback restores the state":                            "100 % (2 of 2)",
 		"4.69 s|direct execution":                                                 "4 s",
 		"6.51 s|sandboxed execution, the paper's way":                             "6.5 s",
-		"1.82 s|overhead per transaction, the paper's way":                        "2.5 s",
+		"1.82 s|overhead per transaction, the paper's way":                        "2.5 s (2.4 s to 2.6 s)",
 		"38.8 %|the same over direct execution":                                   "62.5 %",
-		"14.5 %|overhead, base open":                                              "1.5 % (1.5 % to 1.5 %)",
+		"14.5 %|overhead, base open":                                              "1.5 % (1.5 % to 1.5 %), boundary=machine",
 		"0 % succeed, asks for sign-in|Gemini CLI, headless, without credentials": "0 % (0 of 1)",
 	} {
 		if text[key].Ours != want {

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// What targets are measured by, each from the samples of one experiment.
+
+func decisionTime(r *Result) (found, bool) {
+	v := r.Values(r.Samples, MetricDecision)
+	if len(v) == 0 {
+		return found{}, false
+	}
+	p99 := Quantile(v, 0.99)
+	return found{
+		value: seconds(p99), number: p99, reached: p99 < mostDecision,
+		explain: fmt.Sprintf("over %d decisions of all corpora, median %s", len(v), seconds(Median(v))),
+		about:   slices.DeleteFunc(r.Is(""), func(s Sample) bool { _, ok := s.Metrics[MetricDecision]; return !ok }),
+		n:       len(v), least: leastDecisions,
+	}, true
+}
+
+func commitCost(r *Result) (found, bool) {
+	commits := r.Is("commit")
+	syncs, calls := r.Values(commits, MetricSyncs), r.Values(commits, MetricCalls)
+	if len(syncs) == 0 || len(calls) == 0 {
+		return found{}, false
+	}
+	s, c := slices.Max(syncs), slices.Max(calls)
+	return found{
+		value: fmt.Sprintf("%s, %s", counted(s, "sync", "syncs"), counted(c, "call", "calls")), number: s + c, reached: s <= mostSyncs && c == 0,
+		explain: fmt.Sprintf("arm commit, the most of %d", len(commits)), about: commits, n: len(syncs), least: leastSamples,
+	}, true
+}
+
+// turnOverhead judges each boundary by itself, since their times have nothing in
+// common, and takes the worst.
+func turnOverhead(r *Result) (found, bool) {
+	with := groups(r.Is(ArmSavepoint, LabelThink, "2"), labelsOf)
+	var all []found
+	for _, g := range groups(r.Is(ArmBare, LabelThink, "2"), labelsOf) {
+		i := slices.IndexFunc(with, func(w group) bool { return w.name == g.name })
+		if i < 0 {
+			continue
+		}
+		f, ok := ratio(r, with[i].samples, g.samples, 1+mostTurn, "a whole turn with savepoint / without")
+		if !ok {
+			continue
+		}
+		in := RatioInterval(r.Values(with[i].samples, MetricSeconds), r.Values(g.samples, MetricSeconds))
+		f.number--
+		f.value = percent(f.number) + Interval{in.Low - 1, in.High - 1, in.Range}.text(percent)
+		f.explain = apart(g, LabelThink) + f.value + ": " + f.explain
+		if name := strings.TrimSuffix(apart(g, LabelThink), ": "); name != "" {
+			f.value += ", " + name
+		}
+		all = append(all, f)
+	}
+	return worstOf(all, func(a, b found) bool { return a.number > b.number })
+}
+
+// labelsOf names samples of several arms that belong together.
+func labelsOf(s Sample) string { return Sample{Labels: s.Labels}.Group() }
+
+// apart is what tells a group from others of its arm, but for one label that all
+// have.
+func apart(g group, but string) string {
+	labels := maps.Clone(g.samples[0].Labels)
+	delete(labels, but)
+	if text := strings.TrimPrefix(labelsOf(Sample{Labels: labels}), ", "); text != "" {
+		return text + ": "
+	}
+	return ""
+}
+
+// worstOf is the worst of what was found, explained by all of it. There have to be
+// enough samples, and none that failed, in all of it.
+func worstOf(all []found, worse func(a, b found) bool) (found, bool) {
+	if len(all) == 0 {
+		return found{}, false
+	}
+	at, texts := 0, []string{}
+	for i, f := range all {
+		if worse(f, all[at]) {
+			at = i
+		}
+		texts = append(texts, f.explain)
+	}
+	worst := all[at]
+	for i, f := range all {
+		if i != at {
+			worst.n, worst.beside = min(worst.n, f.n), slices.Concat(worst.beside, f.about, f.beside)
+		}
+	}
+	if worst.explain = strings.Join(texts, "; "); len(all) > 1 {
+		worst.explain = "the worst of " + worst.explain
+	}
+	return worst, true
+}
+
+// journalRate judges each number of writers by itself and takes the worst.
+func journalRate(r *Result) (found, bool) {
+	var all []found
+	for _, g := range groups(r.Is("journal"), labelsOf) {
+		rates := r.Values(g.samples, MetricTxRate)
+		if len(rates) == 0 {
+			continue
+		}
+		m := Median(rates)
+		f := found{value: number(m) + "/s" + MedianInterval(rates).text(number), number: m, reached: m >= leastJournal, about: g.samples, n: len(rates), least: leastSamples}
+		f.explain = fmt.Sprintf("arm journal, %s%s, median of %d", apart(g, ""), f.value, len(rates))
+		if name := strings.TrimSuffix(apart(g, ""), ": "); name != "" {
+			f.value += ", " + name
+		}
+		all = append(all, f)
+	}
+	return worstOf(all, func(a, b found) bool { return a.number < b.number })
+}
+
+func engineRate(r *Result) (found, bool) {
+	samples := r.Is("engine", LabelSandboxes, "1000")
+	rates, growth := r.Values(samples, MetricTxRate), r.Values(samples, MetricGrowth)
+	if len(rates) == 0 || len(growth) == 0 {
+		return found{}, false
+	}
+	rate, g := Median(rates), Median(growth)
+	f := found{
+		value: fmt.Sprintf("%s/s%s, memory × %s", number(rate), MedianInterval(rates).text(number), number(g)), number: rate,
+		// Ten per cent is what a collector leaves lying about.
+		reached: rate >= leastEngine && g <= 1.10,
+		explain: fmt.Sprintf("arm engine, 1,000 sandboxes, median of %d; memory of the second half by that of the first, flat is at most 1.10", len(rates)),
+		about:   samples, n: min(len(rates), len(growth)), least: leastSamples,
+	}
+	// A rate says little without how many processors it had and where it wrote.
+	if text := r.Metric(MetricTxRate).Text; text != "" {
+		f.explain += "; rate: " + text
+	}
+	if n := r.Environment.Facts[FactProcs]; n != "" {
+		f.explain += "; GOMAXPROCS " + n
+	}
+	return f, true
+}
+
+// crashes is reached only by all crash points and all pairs of them.
+func crashes(r *Result) (found, bool) {
+	add := func(metric string) (sum float64, ok bool) {
+		v := r.Values(r.Samples, metric)
+		for _, n := range v {
+			sum += n
+		}
+		return math.Round(sum), len(v) > 0
+	}
+	played, ok := add(MetricSchedules)
+	bad, judged := add(MetricViolations)
+	if !ok || !judged {
+		return found{}, false
+	}
+	f := found{
+		value: fmt.Sprintf("%s of %s schedules", number(bad), number(played)), number: bad, reached: bad == 0 && played > 0,
+		explain: "violations, of all schedules that were played", about: r.Samples,
+	}
+	pairs, ok := add(MetricPairs)
+	all, known := add(MetricPairsAll)
+	switch {
+	case !ok || !known || all == 0:
+		f.open = "the run does not say how many pairs of crash points there are; `bench run --only crash` plays all"
+	case pairs < all:
+		f.open = "a quick run plays a selection; `bench run --only crash` plays all"
+	}
+	if ok && known {
+		f.value += fmt.Sprintf("; pairs: %s of %s", number(pairs), number(all))
+	}
+	return f, true
+}
