@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -128,6 +130,97 @@ func TestCompareFailures(t *testing.T) {
 	}
 	if c := Compare(runOf(t, "old", good), runOf(t, "new"), 0.1); len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "not in the new run") {
 		t.Errorf("%+v", c)
+	}
+}
+
+// What was measured and is no more fails, unless the plan has not got it any more.
+func TestCompareGone(t *testing.T) {
+	both := filled("x", nil, append(values("a", MetricSeconds, 1, 1, 1, 1), values("b", MetricSeconds, 1, 1, 1, 1)...)...)
+	one := filled("x", nil, values("a", MetricSeconds, 1, 1, 1, 1)...)
+	y := filled("y", nil, values("a", MetricSeconds, 1)...)
+	c := Compare(runOf(t, "old", both), runOf(t, "new", one), 0.1)
+	if bad := c.Regressions(); len(bad) != 1 || bad[0].Verdict != Gone || bad[0].Group != "b" || bad[0].N != [2]int{4, 0} {
+		t.Errorf("a group: %+v", c.Changes)
+	}
+	var b bytes.Buffer
+	if err := c.Markdown(&b); err != nil || !strings.Contains(b.String(), "| gone | x | b |") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	// Not in the plan: a warning. In it and not made yet, or not to its end: gone.
+	old, now := runOf(t, "old", both, y), runOf(t, "new", both)
+	if c := Compare(old, now, 0.1); len(c.Regressions()) != 0 || len(c.Warnings) != 1 {
+		t.Errorf("another plan: %+v", c)
+	}
+	now.Info.Experiments = append(now.Info.Experiments, "y")
+	if c := Compare(old, now, 0.1); len(c.Regressions()) != 1 || c.Regressions()[0].Why != "the new run has not come to it" {
+		t.Errorf("not made yet: %+v", c)
+	}
+	now = runOf(t, "new", both, y)
+	now.Results[1].Partial = true
+	if c := Compare(old, now, 0.1); len(c.Regressions()) != 1 || !strings.Contains(c.Regressions()[0].Why, "stopped before its end") {
+		t.Errorf("stopped: %+v", c)
+	}
+}
+
+// One more failed sample is worse, at any number of samples.
+func TestCompareFailedSamples(t *testing.T) {
+	exp := func(failed int) Experiment {
+		s := values("a", MetricSeconds, repeat(1, 40)...)
+		for i := range failed {
+			s[i].Err = "no answer"
+		}
+		return filled("x", nil, s...)
+	}
+	for _, tt := range []struct {
+		old, new int
+		want     Verdict
+	}{{0, 1, Worse}, {1, 2, Worse}, {2, 1, Improved}, {2, 2, NoChange}} {
+		c := Compare(runOf(t, "old", exp(tt.old)), runOf(t, "new", exp(tt.new)), 99)
+		i := slices.IndexFunc(c.Changes, func(ch Change) bool { return ch.Metric == "failed" })
+		if i < 0 || c.Changes[i].Verdict != tt.want {
+			t.Errorf("%d, then %d: %+v", tt.old, tt.new, c.Changes)
+		}
+	}
+}
+
+// Of many figures some differ by chance: what would count alone does not among them,
+// and what differs beyond that still does.
+func TestCompareManyFigures(t *testing.T) {
+	exp := func(n int, shift func(i int) float64) Experiment {
+		var s []Sample
+		for i := range n {
+			s = append(s, values(fmt.Sprintf("a%02d", i), MetricSeconds, 1+shift(i), 1.01+shift(i), 1.02+shift(i), 1.03+shift(i), 1.04+shift(i))...)
+		}
+		return filled("x", nil, s...)
+	}
+	none := func(int) float64 { return 0 }
+	first := func(i int) float64 {
+		if i == 0 {
+			return 1
+		}
+		return 0
+	}
+	for _, tt := range []struct {
+		name  string
+		n     int
+		shift func(int) float64
+		worse int
+	}{{"one alone", 1, first, 1}, {"one of forty", 40, first, 0}, {"all of forty", 40, func(int) float64 { return 1 }, 40}} {
+		c := Compare(runOf(t, "old", exp(tt.n, none)), runOf(t, "new", exp(tt.n, tt.shift)), 0.1)
+		if got := len(c.Regressions()); got != tt.worse {
+			t.Errorf("%s: %d worse, want %d", tt.name, got, tt.worse)
+		}
+		if a := c.Changes[0]; tt.worse == 0 && (a.P >= significance || a.Q < significance || a.Why != "chance explains it, in one of 40 figures") {
+			t.Errorf("%s: %+v", tt.name, a)
+		}
+	}
+	// Of the tables of Benjamini and Hochberg: p times how many there are by its rank, and never falling.
+	got := benjaminiHochberg([]float64{0.04, 0.005, 0.03, 0.9})
+	for i, want := range []float64{0.04 * 4 / 3, 0.02, 0.04 * 4 / 3, 0.9} {
+		near(t, fmt.Sprintf("q %d", i), got[i], want, 1e-12)
+	}
+	if got := benjaminiHochberg(nil); len(got) != 0 {
+		t.Errorf("of none: %v", got)
 	}
 }
 

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// saveEvery is how often what was measured is kept while an experiment goes on: a
-// process that is killed loses as much, one that is told to stop nothing.
+// saveEvery is the least time between two times that what was measured is kept while
+// an experiment goes on: a process that is killed loses what it measured in as much,
+// one that is told to stop nothing.
 const saveEvery = 2 * time.Second
 
 // earlier is what an earlier start of a run measured of an experiment that it did
