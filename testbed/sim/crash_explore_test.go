@@ -1,22 +1,46 @@
 package sim_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 )
 
 func everything() bool { return os.Getenv("SAVEPOINT_DEEP") == "1" }
 
+// countsPairs: pairs that are passed over are counted, at the cost of one more play
+// of each first death.
+func countsPairs() bool { return os.Getenv("SAVEPOINT_PAIRS") == "1" }
+
 // explored counts what was played of one scenario or of several.
 type explored struct {
 	points, singles, doubles int
 	firsts                   int // first deaths whose second deaths were all played
+	passed                   int // pairs that were passed over and counted
+	violations               int // things that were found; a scenario ends with its first schedule that has some
 }
 
 func (x *explored) add(o explored) {
 	x.points, x.singles, x.doubles, x.firsts = x.points+o.points, x.singles+o.singles, x.doubles+o.doubles, x.firsts+o.firsts
+	x.passed, x.violations = x.passed+o.passed, x.violations+o.violations
+}
+
+// line is the account for programs. pairs_all is left out when it is not known.
+func (x explored) line(played, scenarios int) string {
+	account := map[string]int{"played": played, "scenarios": scenarios, "singles": x.singles, "pairs": x.doubles, "violations": x.violations}
+	if x.violations == 0 && (countsPairs() || x.firsts == x.singles) {
+		account["pairs_all"] = x.doubles + x.passed
+	}
+	text, err := json.Marshal(account)
+	if err != nil {
+		panic(err)
+	}
+	return "explored " + string(text)
 }
 
 // account says what was played: all of it only if nothing ended it.
@@ -62,6 +86,7 @@ func TestCrash(t *testing.T) {
 	})
 	if one == nil {
 		t.Logf("%d of %d scenarios: %s", played, len(scenarios()), all.account(t))
+		t.Log(all.line(played, len(scenarios())))
 	}
 }
 
@@ -86,12 +111,14 @@ func explore(t *testing.T, sc scenario, stride int) (x explored) {
 	t.Helper()
 	if found, _ := play(sc, []int{0}, nil); len(found) > 0 {
 		report(t, sc, schedule{deaths: []int{0}}, found)
+		x.violations += len(found)
 		return x
 	}
 	for n := 1; ; n++ {
 		found, alive := play(sc, []int{n}, nil)
 		if len(found) > 0 {
 			report(t, sc, schedule{deaths: []int{n}}, found)
+			x.violations += len(found)
 			return x
 		}
 		if alive == 0 {
@@ -99,12 +126,16 @@ func explore(t *testing.T, sc scenario, stride int) (x explored) {
 		}
 		x.points, x.singles = n, x.singles+1
 		if n%stride != 0 && n != 1 {
+			if countsPairs() {
+				x.passed += seconds(sc, n)
+			}
 			continue
 		}
 		for m := 1; ; m++ {
 			found, alive := play(sc, []int{n, m}, nil)
 			if len(found) > 0 {
 				report(t, sc, schedule{deaths: []int{n, m}}, found)
+				x.violations += len(found)
 				return x
 			}
 			if alive == 1 {
@@ -114,4 +145,20 @@ func explore(t *testing.T, sc scenario, stride int) (x explored) {
 		}
 		x.firsts++
 	}
+}
+
+// pointLine is what a process logs at each of its points.
+var pointLine = regexp.MustCompile(`^\d+ (before|after) `)
+
+// seconds is how many points the second process has when the first dies at n.
+func seconds(sc scenario, n int) (points int) {
+	process := ""
+	play(sc, []int{n, math.MaxInt}, func(line string) {
+		if strings.HasPrefix(line, "-- process ") {
+			process = line
+		} else if process == "-- process 2" && pointLine.MatchString(line) {
+			points++
+		}
+	})
+	return points
 }

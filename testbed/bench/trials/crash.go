@@ -1,16 +1,15 @@
 package trials
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -22,20 +21,83 @@ import (
 func Crashes(root string) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpCrash, Title: "What a crash leaves",
-		Method: `The project's exploration plays the engine on a simulated cluster and lets the process die before and after the effect of every call, and of pairs of calls, recovers, and compares the sandboxes with what the journal says. A full run plays every pair; a quick one a selection of them. It is made by the tests of testbed/sim, so it needs Go and the sources.`,
+		Method: `The project's exploration plays the engine on a simulated cluster and lets the process die before and after the effect of every call, and of pairs of calls, recovers, and compares the sandboxes with what the journal says. A full run plays every pair (SAVEPOINT_DEEP=1); a quick one a selection of them, evenly spread, and counts the rest. What is lost or half applied is counted by the exploration itself, which ends a scenario with the first schedule that finds some. It is made by the tests of testbed/sim, so it needs Go and the sources.`,
 		Metrics: []bench.Metric{
 			{Name: bench.MetricSchedules, Unit: bench.Count, Better: bench.Higher, Text: "crash points and pairs that were played"},
 			{Name: bench.MetricViolations, Unit: bench.Count, Better: bench.Lower, Exact: true, Text: "something lost or half applied"},
+			{Name: bench.MetricPairs, Unit: bench.Count, Better: bench.Higher, Text: "pairs of deaths that were played"},
+			{Name: bench.MetricPairsAll, Unit: bench.Count, Text: "pairs of deaths that there are"},
 		},
 		Quick: 90 * time.Second, Full: 30 * time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error { return crashes(ctx, r, root) },
 	}
 }
 
-// explored reads the line in which the exploration says what it played.
-var explored = regexp.MustCompile(`(\d+) of \d+ scenarios: .*`)
+// exploration is what the tests say they played, in a line of their output.
+type exploration struct {
+	Played     int  `json:"played"`    // scenarios, to their end
+	Scenarios  int  `json:"scenarios"` // that there are
+	Singles    int  `json:"singles"`   // schedules of one death
+	Pairs      int  `json:"pairs"`     // schedules of two deaths
+	PairsAll   *int `json:"pairs_all"` // that there are; nil: it is not known
+	Violations *int `json:"violations"`
+}
 
-var numbers = regexp.MustCompile(`(\d[\d,]*) (crash points|pairs)`)
+var accountLine = regexp.MustCompile(`(?m)explored (\{.*\})\s*$`)
+
+// readExploration finds the account in the output of the tests, and the first
+// line that says what failed.
+func readExploration(text []byte) (x exploration, failure string, err error) {
+	m := accountLine.FindAllSubmatch(text, -1)
+	if len(m) != 1 {
+		return x, firstFailure(text), fmt.Errorf("the exploration gave %d accounts of what it played, not one", len(m))
+	}
+	if err := json.Unmarshal(m[0][1], &x); err != nil {
+		return x, "", fmt.Errorf("read what the exploration played: %w", err)
+	}
+	if x.Violations == nil || x.Singles < 1 || x.Scenarios < 1 {
+		return x, "", fmt.Errorf("the exploration says nothing of what it played: %s", m[0][1])
+	}
+	return x, firstFailure(text), nil
+}
+
+// failureLine is what a test prints of a schedule that found something, or how it
+// ended otherwise.
+var failureLine = regexp.MustCompile(`(?m)^(.*\.go:\d+: scenario .*|panic: .*|\s*--- FAIL.*|FAIL.*)$`)
+
+// firstFailure is the first line of the output that says what is wrong.
+func firstFailure(text []byte) string {
+	return firstLine(failureLine.Find(text))
+}
+
+// sample is the exploration as a measurement. ended is how its process ended:
+// a failure that is no violation is an error.
+func (x exploration) sample(r *bench.Run, failure string, ended error) (bench.Sample, error) {
+	s := bench.Sample{Arm: "deaths", Metrics: map[string]float64{
+		bench.MetricSchedules: float64(x.Singles + x.Pairs), bench.MetricViolations: float64(*x.Violations), bench.MetricPairs: float64(x.Pairs),
+	}}
+	of := ", of an unknown number"
+	if x.PairsAll != nil {
+		s.Metrics[bench.MetricPairsAll] = float64(*x.PairsAll)
+		of = fmt.Sprintf(" of %d", *x.PairsAll)
+		if *x.PairsAll == x.Pairs {
+			of = ", which are all"
+		}
+	}
+	s.Detail = fmt.Sprintf("%d of %d scenarios: %d schedules of one death, %d pairs%s, %d violations", x.Played, x.Scenarios, x.Singles, x.Pairs, of, *x.Violations)
+	r.Note("%s", s.Detail)
+	switch {
+	case *x.Violations > 0:
+		r.Note("the first violation: %s", failure)
+	case ended != nil:
+		return s, fmt.Errorf("the exploration failed without a violation: %w: %s", ended, failure)
+	case x.Played != x.Scenarios:
+		return s, fmt.Errorf("the exploration played %d of %d scenarios", x.Played, x.Scenarios)
+	case !r.Plan.Quick && (x.PairsAll == nil || *x.PairsAll != x.Pairs):
+		return s, errors.New("a full run has to play every pair of deaths, and this one did not: " + s.Detail)
+	}
+	return s, nil
+}
 
 func crashes(ctx context.Context, r *bench.Run, root string) error {
 	if _, err := exec.LookPath("go"); err != nil {
@@ -44,10 +106,12 @@ func crashes(ctx context.Context, r *bench.Run, root string) error {
 	if data, err := os.ReadFile(filepath.Join(root, "go.mod")); err != nil || !bytes.HasPrefix(data, []byte("module savepoint\n")) {
 		return bench.Skip("%s is not savepoint's sources, whose tests the exploration is: run it in a checkout", root)
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "60m", "-v", "-run", "^TestCrash$", "./testbed/sim")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", "120m", "-v", "-run", "^TestCrash$", "./testbed/sim")
 	cmd.Dir, cmd.WaitDelay = root, 10*time.Second
 	cmd.Env = append(os.Environ(), "GOPROXY=off") // what is built here already needs nothing more
-	if !r.Plan.Quick {
+	if r.Plan.Quick {
+		cmd.Env = append(cmd.Env, "SAVEPOINT_DEEP=", "SAVEPOINT_PAIRS=1")
+	} else {
 		cmd.Env = append(cmd.Env, "SAVEPOINT_DEEP=1")
 	}
 	// The test is a child of go's own, and ends with it.
@@ -55,34 +119,15 @@ func crashes(ctx context.Context, r *bench.Run, root string) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
-	err := cmd.Run()
+	ended := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	failed := 0.0
-	line := ""
-	for in := bufio.NewScanner(&text); in.Scan(); {
-		if explored.MatchString(in.Text()) {
-			line = explored.FindString(in.Text())
-		}
-		if strings.HasPrefix(strings.TrimSpace(in.Text()), "--- FAIL: ") {
-			failed++
-		}
+	x, failure, err := readExploration(text.Bytes())
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %s", err, failure), ended)
 	}
-	if line == "" {
-		return fmt.Errorf("the exploration said nothing: %w", err)
-	}
-	total := 0.0
-	for _, m := range numbers.FindAllStringSubmatch(line, -1) {
-		n, perr := strconv.ParseFloat(strings.ReplaceAll(m[1], ",", ""), 64)
-		if perr == nil {
-			total += n
-		}
-	}
-	if err != nil && failed == 0 {
-		return fmt.Errorf("the exploration did not end: %w", err)
-	}
-	r.Add(bench.Sample{Arm: "deaths", Metrics: map[string]float64{bench.MetricSchedules: total, bench.MetricViolations: failed}, Detail: line})
-	r.Note("%s", line)
-	return nil
+	s, err := x.sample(r, failure, ended)
+	r.Add(s)
+	return err
 }

@@ -52,14 +52,3 @@ func TestCommitCost(t *testing.T) {
 		t.Errorf("%d calls counted after the command, want 1", c.calls.Load())
 	}
 }
-
-func TestExplored(t *testing.T) {
-	line := "    crash_explore_test.go:64: 75 of 75 scenarios: 3,896 crash points, all single deaths, 10,978 pairs (those of 448 first deaths)"
-	if !explored.MatchString(line) {
-		t.Fatal("the line is not recognised")
-	}
-	m := numbers.FindAllStringSubmatch(line, -1)
-	if len(m) != 2 || m[0][1] != "3,896" || m[1][1] != "10,978" {
-		t.Errorf("%q", m)
-	}
-}
