@@ -37,7 +37,7 @@
 //     tried again.
 //   - Samples are never lost: those of an experiment that failed or was stopped are on
 //     disk, marked partial, however often that happens; a process that is killed loses
-//     what it measured in two seconds at most. What Interleave finds there, by arm, labels
+//     what it measured in a few seconds at most. What Interleave finds there, by arm, labels
 //     and round, it does not measure again; experiments that do not use it measure
 //     anew, and what they have not come to stays until they are finished.
 //   - A run goes on only with the plan, on the machine and with the cluster that it was

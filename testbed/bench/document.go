@@ -31,10 +31,13 @@ type Section struct {
 	Err     string `json:"error,omitempty"`
 	// Partial says that the experiment was not made to its end. Resumed is how many
 	// samples are of an earlier start of the run.
-	Partial bool              `json:"partial,omitempty"`
-	Resumed int               `json:"resumed,omitempty"`
-	Took    float64           `json:"took_s"`
-	Noise   string            `json:"noise,omitempty"`
+	Partial bool    `json:"partial,omitempty"`
+	Resumed int     `json:"resumed,omitempty"`
+	Took    float64 `json:"took_s"`
+	Noise   string  `json:"noise,omitempty"`
+	// Load and Steal are Result.Noise in numbers.
+	Load    float64           `json:"load"`
+	Steal   float64           `json:"steal"`
 	Notes   []string          `json:"notes,omitempty"`
 	Facts   map[string]string `json:"facts,omitempty"`
 	Figures []Figure          `json:"figures,omitempty"`
@@ -65,7 +68,7 @@ func (r *Report) Document() *Document {
 		s := Section{
 			Name: res.Experiment, Title: res.Title, Method: res.Method, Skipped: res.Skipped, Err: res.Err, Took: res.Took,
 			Partial: res.Partial, Resumed: res.Resumed, samples: len(res.Samples),
-			Noise: res.Noise.Text(res.Environment.Cores), Notes: slices.Clone(res.Notes), Facts: res.Facts,
+			Noise: res.Noise.Text(res.Environment.Cores), Load: res.Noise.Load, Steal: res.Noise.Steal, Notes: slices.Clone(res.Notes), Facts: res.Facts,
 			Figures: res.Figures(), Steps: res.StepTimes(), Tables: res.Tables, Failures: failures(res), metrics: res.Metrics,
 		}
 		if s.Title == "" {
@@ -251,7 +254,7 @@ func (s *Section) state() (word, rest string) {
 	case s.Err != "":
 		word, rest = "Failed after "+seconds(s.Took)+":", s.Err
 	case !s.Partial:
-		rest = "Took " + seconds(s.Took) + "."
+		rest = fmt.Sprintf("Took %s. Load when it began: %s; time that the hypervisor below took: %s.", seconds(s.Took), number(s.Load), percent(s.Steal))
 	}
 	if s.Partial {
 		n := counted(float64(s.samples), "sample", "samples")

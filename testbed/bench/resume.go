@@ -10,7 +10,9 @@ import (
 // saveEvery is the least time between two times that what was measured is kept while
 // an experiment goes on: a process that is killed loses what it measured in as much,
 // one that is told to stop nothing.
-const saveEvery = 2 * time.Second
+// Where there is so much to write that it takes long, it is by as much less often that
+// the writing does not show in what is measured.
+const saveEvery, saveShare = 2 * time.Second, 20
 
 // earlier is what an earlier start of a run measured of an experiment that it did
 // not finish. Interleave takes from it what it need not measure again; what the
@@ -35,9 +37,14 @@ func (s Sample) key() string { return fmt.Sprintf("%s\x00%d", s.Group(), s.Rep) 
 
 // replace drops a sample of which another is the new measurement.
 func (e *earlier) replace(s Sample) {
-	for _, i := range e.byKey[s.key()] {
-		if !e.gone[i] {
-			e.gone[i] = true
+	if e.of == nil {
+		return
+	}
+	key := s.key()
+	for all := e.byKey[key]; len(all) > 0; all = all[1:] {
+		e.byKey[key] = all[1:]
+		if !e.gone[all[0]] {
+			e.gone[all[0]] = true
 			return
 		}
 	}

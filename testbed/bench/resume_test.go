@@ -145,15 +145,16 @@ func TestFailedGoesOn(t *testing.T) {
 // A process that is killed leaves the samples that it had seconds before.
 func TestKilledGoesOn(t *testing.T) {
 	dir := os.Getenv("BENCH_TEST_KILLED")
+	now := time.Unix(0, 0)
 	e, measured := counting(6, func(done int) error {
 		if dir != "" && done == 5 {
 			os.Exit(7)
 		}
+		now = now.Add(saveEvery)
 		return nil
 	})
 	if dir != "" {
-		now := time.Unix(0, 0) // seconds pass between two samples
-		_, err := (&Runner{Dir: dir, Plan: Plan{Seed: 1}, Experiments: []Experiment{e}, Now: func() time.Time { now = now.Add(saveEvery); return now }}).Run(t.Context())
+		_, err := (&Runner{Dir: dir, Plan: Plan{Seed: 1}, Experiments: []Experiment{e}, Now: func() time.Time { return now }}).Run(t.Context())
 		t.Fatalf("lives on: %v", err)
 	}
 	dir = t.TempDir()
@@ -163,11 +164,12 @@ func TestKilledGoesOn(t *testing.T) {
 	if exit := (&exec.ExitError{}); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Fatalf("%v: %s", err, out)
 	}
-	dir, found := "", dir
+	found := dir
+	dir = "" // from here on nothing is killed
 	r := &Runner{Dir: found, Plan: Plan{Seed: 1}, Experiments: []Experiment{e}}
 	rep, err := r.Run(t.Context())
 	if err != nil || r.Resumed != 5 || len(rep.Result("long").Samples) != 12 || measured["a"]+measured["b"] != 7 {
-		t.Errorf("%d resumed, %v measured, %v%s", r.Resumed, measured, err, dir)
+		t.Errorf("%d resumed, %v measured, %v", r.Resumed, measured, err)
 	}
 }
 

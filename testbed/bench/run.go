@@ -22,10 +22,10 @@ type Run struct {
 	progress func(done, total int, what string)
 	// earlier is what an earlier start of the run measured of the experiment.
 	earlier earlier
-	// save keeps what there is so far; nil for nowhere. saved is when it last did.
-	save  func(*Result) error
-	saved time.Time
-	now   func() time.Time
+	// save keeps what there is so far; nil for nowhere. It does so again from saveAt on.
+	save   func(*Result) error
+	saveAt time.Time
+	now    func() time.Time
 	// where is told of the cluster; nil for nobody.
 	where func(Environment) error
 }
@@ -64,9 +64,10 @@ func (r *Run) Add(samples ...Sample) {
 		r.earlier.replace(s)
 	}
 	// What cannot be kept now is kept at the end, which says so if it cannot.
-	if now := r.now(); r.save != nil && now.Sub(r.saved) >= saveEvery {
+	if began := r.now(); r.save != nil && !began.Before(r.saveAt) {
 		_ = r.save(r.soFar())
-		r.saved = now
+		done := r.now()
+		r.saveAt = done.Add(max(saveEvery, saveShare*done.Sub(began)))
 	}
 }
 
