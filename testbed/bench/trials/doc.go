@@ -23,7 +23,8 @@
 // # Limits
 //
 // The copy of the paper's way is made by cp on the guest's own disk and dropped
-// by rm; the paper's prototype used a program in Python, which is no quicker. Bare
+// by rm; the paper's prototype is said to use Python's shutil, which a full run has
+// as an arm of its own. Bare
 // commands run as root, since only root has an SSH login in a sandbox, and are not
 // synced to disk, as those under savepoint are.
 // Crash schedules are explored by the project's own tests: without Go and the

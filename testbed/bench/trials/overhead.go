@@ -10,18 +10,26 @@ import (
 	"savepoint/testbed/bench"
 )
 
+// Arms beside those of package bench.
+const (
+	armShutil  = "copy, shutil"      // the paper's copy, by Python's shutil
+	armCopied  = "copy, rolled back" // the paper's way of a command that fails
+	rolledBack = ", rolled back"     // after the name of a boundary
+)
+
 // Overhead compares what commands cost bare, the paper's way, and inside each
 // boundary.
 func Overhead(g *Rig) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpOverhead, Title: "What a transaction costs",
-		Method: `The paper's command (an installation with pip, from a local directory, of a package that is made for it) and everyday commands, each: bare over the sandbox's SSH connection; the paper's way (the workspace, ` + bench.PaperSize + ` unless the label says otherwise, is copied in the guest before, the command runs, the copy is dropped: cp -a and rm); and as a transaction in each boundary. A commit ends the measurement; deletions come later and are not in it. Commands under savepoint are judged, recorded durably and synced to the guest's disk; the others are not. Overhead is what is not the command's own time.`,
+		Method: `An installation with pip, from a local directory, of a package that is made for it (that the paper's command is a pip install, one of its readers says), and everyday commands, each: bare over the sandbox's SSH connection; the paper's way (the workspace, ` + bench.PaperSize + ` unless the label says otherwise, is copied in the guest before, the command runs, the copy is dropped: cp -a and rm; in a full run also by Python's shutil, which the paper's prototype is said to use); and as a transaction in each boundary. A command that only reads is bare, and proved to read. A commit ends the measurement; deletions come later and are not in it. A full run also has a command that fails: the paper's way copies the workspace back, and a transaction is rolled back, until the sandbox can be used. Commands under savepoint are judged, recorded durably and synced to the guest's disk; the others are not. A quick run has the installation and the command that reads, without the disk boundary unless it is asked for.`,
 		Plots: []bench.Plot{
-			{Kind: bench.Bars, Title: "The paper's command, by arm", Where: map[string]string{bench.LabelWorkload: bench.WorkloadInstall, bench.LabelSize: bench.PaperSize}},
+			{Kind: bench.Bars, Title: "The installation, by arm", Where: map[string]string{bench.LabelWorkload: bench.WorkloadInstall, bench.LabelSize: bench.PaperSize}},
 			{Kind: bench.Steps, Title: "Where a transaction spends its time", Where: map[string]string{bench.LabelWorkload: bench.WorkloadInstall, bench.LabelSize: bench.PaperSize}},
 			{Kind: bench.Bars, Title: "Everyday commands", X: bench.LabelWorkload, Series: bench.ByArm, Where: map[string]string{bench.LabelSize: bench.PaperSize}},
+			{Kind: bench.Steps, Title: "A command that fails", Where: map[string]string{bench.LabelWorkload: workloadFails, bench.LabelSize: bench.PaperSize}},
 		},
-		Quick: 110 * time.Second, Full: 50 * time.Minute,
+		Quick: 100 * time.Second, Full: 2 * time.Hour,
 		Run: g.overhead,
 	}
 }
@@ -32,7 +40,7 @@ func (g *Rig) overhead(ctx context.Context, r *bench.Run) error {
 		return err
 	}
 	if res, err := g.bare(ctx, sb, "python3 -m pip --version", nil); err != nil {
-		r.Note("the guest has no pip, so the paper's command is not measured: %v", err)
+		r.Note("the guest has no pip, so the installation is not measured: %v", err)
 	} else {
 		r.Fact("pip", firstLine(res.Stdout))
 	}
@@ -44,17 +52,23 @@ func (g *Rig) overhead(ctx context.Context, r *bench.Run) error {
 		if _, err := g.bare(ctx, sb, "sh "+stage+"/fill-"+size+".sh", nil); err != nil {
 			return fmt.Errorf("fill the workspace with %s: %w", size, err)
 		}
-		changing, reading := g.arms(sb, size, r.Plan.Quick)
-		// What reads is short, and its ratio is close to 1.
-		if err := bench.Interleave(ctx, r, reading, r.Reps(12, 60), r.Plan.Warmup); err != nil {
-			return err
-		}
+		a := g.arms(r, sb, size)
 		warmup := r.Plan.Warmup
-		if r.Plan.Quick { // a round is a minute, and its medians are far apart
+		if r.Plan.Quick { // a round is long, and what it warms is warm after the first arm
 			warmup = 0
 		}
-		if err := bench.Interleave(ctx, r, changing, r.Reps(2, 20), warmup); err != nil {
-			return err
+		for _, part := range []struct {
+			arms         []bench.Arm
+			reps, warmup int
+		}{
+			// What reads is short, and its ratio is close to 1.
+			{a.reading, r.Reps(12, 60), r.Plan.Warmup},
+			{a.install, r.Reps(5, 20), warmup},
+			{a.others, r.Reps(5, 10), warmup},
+		} {
+			if err := bench.Interleave(ctx, r, part.arms, part.reps, part.warmup); err != nil {
+				return err
+			}
 		}
 	}
 	// The next experiment lists what is in the workspace.
@@ -65,29 +79,56 @@ func (g *Rig) overhead(ctx context.Context, r *bench.Run) error {
 	return err
 }
 
-// arms are the commands, in everything they are measured in: those that change
-// something, and those that read. Workspaces of other sizes than the paper's are
-// for what a size matters to.
-func (g *Rig) arms(sb orchestrator.Sandbox, size string, quick bool) (changing, reading []bench.Arm) {
+// armSet are the commands, in everything they are measured in.
+type armSet struct{ reading, install, others []bench.Arm }
+
+// arms are those of the plan. Workspaces of other sizes than the paper's are for
+// what a size matters to.
+func (g *Rig) arms(r *bench.Run, sb orchestrator.Sandbox, size string) (a armSet) {
 	for _, w := range workloads() {
-		if quick && !w.quick || size != bench.PaperSize && w.name != bench.WorkloadInstall {
+		if r.Plan.Quick && !w.quick || size != bench.PaperSize && w.name != bench.WorkloadInstall {
 			continue
 		}
 		labels := map[string]string{bench.LabelWorkload: w.name, bench.LabelSize: size}
-		bare := bench.Arm{Name: bench.ArmBare, Labels: labels, Setup: g.cleaned(sb, w), Do: g.doBare(sb, w)}
 		if w.reads {
-			reading = append(reading, bare, bench.Arm{Name: bench.ArmNone, Labels: labels, Do: g.doBoundary(sb, w, orchestrator.BoundaryNone)})
+			a.reading = append(
+				a.reading,
+				bench.Arm{Name: bench.ArmBare, Labels: labels, Do: g.doBare(sb, w)},
+				bench.Arm{Name: bench.ArmNone, Labels: labels, Do: g.doBoundary(sb, w, orchestrator.BoundaryNone)},
+			)
 			continue
 		}
-		changing = append(changing, bare, bench.Arm{Name: bench.ArmCopy, Labels: labels, Setup: g.cleaned(sb, w), Do: g.doCopy(sb, w)})
+		arms := []bench.Arm{{Name: bench.ArmBare, Do: g.doBare(sb, w)}}
+		switch {
+		case w.fails:
+			arms = append(arms, bench.Arm{Name: armCopied, Do: g.doCopy(sb, w, "copy.sh", "back.sh")})
+		default:
+			arms = append(arms, bench.Arm{Name: bench.ArmCopy, Do: g.doCopy(sb, w, "copy.sh", "drop.sh")})
+		}
+		if w.name == bench.WorkloadInstall && !r.Plan.Quick {
+			arms = append(arms, bench.Arm{Name: armShutil, Do: g.doCopy(sb, w, "shutil.sh", "shutil-drop.sh")})
+		}
 		for _, b := range covering(sb) {
-			if quick && b == orchestrator.BoundaryDisk { // it boots, and no figure to reach is about it
+			// The disk boundary boots to roll back, and no figure to reach is about it.
+			if !r.Wants(string(b)) || r.Plan.Quick && b == orchestrator.BoundaryDisk && len(r.Plan.Boundaries) == 0 {
 				continue
 			}
-			changing = append(changing, bench.Arm{Name: string(b), Labels: labels, Setup: g.cleaned(sb, w), Do: g.doBoundary(sb, w, b)})
+			name := string(b)
+			if w.fails {
+				name += rolledBack
+			}
+			arms = append(arms, bench.Arm{Name: name, Do: g.doBoundary(sb, w, b)})
+		}
+		for i := range arms {
+			arms[i].Labels, arms[i].Setup = labels, g.cleaned(sb, w)
+		}
+		if w.name == bench.WorkloadInstall {
+			a.install = append(a.install, arms...)
+		} else {
+			a.others = append(a.others, arms...)
 		}
 	}
-	return changing, reading
+	return a
 }
 
 // cleaned takes away what the last run of the workload made, and what the engine
@@ -106,26 +147,46 @@ func (g *Rig) cleaned(sb orchestrator.Sandbox, w workload) func(context.Context)
 
 func (g *Rig) doBare(sb orchestrator.Sandbox, w workload) func(context.Context) (bench.Sample, error) {
 	return func(ctx context.Context) (bench.Sample, error) {
-		began := time.Now()
-		_, err := g.bare(ctx, sb, w.command, nil)
-		took := time.Since(began).Seconds()
+		took, err := g.timed(ctx, sb, w.command, w.fails)
 		return bench.Sample{Metrics: map[string]float64{bench.MetricSeconds: took}, Steps: map[string]float64{bench.StepExecute: took}}, err
 	}
 }
 
-// doCopy is the paper's way.
-func (g *Rig) doCopy(sb orchestrator.Sandbox, w workload) func(context.Context) (bench.Sample, error) {
+// timed is how long a bare command took, in seconds. One that is to fail ends with
+// failed, and nothing else.
+func (g *Rig) timed(ctx context.Context, sb orchestrator.Sandbox, command string, fails bool) (float64, error) {
+	began := time.Now()
+	res, err := g.bare(ctx, sb, command, nil)
+	took := time.Since(began).Seconds()
+	switch {
+	case fails && res.ExitCode == failed:
+		err = nil
+	case fails && err == nil:
+		err = fmt.Errorf("%s: exit %d, and %d was expected", command, res.ExitCode, failed)
+	}
+	return took, err
+}
+
+// doCopy is the paper's way: the workspace is copied by one script, and the other
+// drops the copy, or puts it back after a command that fails.
+func (g *Rig) doCopy(sb orchestrator.Sandbox, w workload, snapshot, end string) func(context.Context) (bench.Sample, error) {
+	last := bench.StepCommit
+	if w.fails {
+		last = bench.StepRollback
+	}
 	return func(ctx context.Context) (bench.Sample, error) {
 		steps, total := map[string]float64{}, 0.0
-		for _, step := range []struct{ name, command string }{
-			{bench.StepSnapshot, "sh " + stage + "/copy.sh"},
-			{bench.StepExecute, w.command},
-			{bench.StepCommit, "sh " + stage + "/drop.sh"},
+		for _, step := range []struct {
+			name, command string
+			fails         bool
+		}{
+			{bench.StepSnapshot, "sh " + stage + "/" + snapshot, false},
+			{bench.StepExecute, w.command, w.fails},
+			{last, "sh " + stage + "/" + end, false},
 		} {
-			began := time.Now()
-			_, err := g.bare(ctx, sb, step.command, nil)
-			steps[step.name] = time.Since(began).Seconds()
-			total += steps[step.name]
+			took, err := g.timed(ctx, sb, step.command, step.fails)
+			steps[step.name] = took
+			total += took
 			if err != nil {
 				return bench.Sample{Steps: steps}, err
 			}
@@ -137,11 +198,18 @@ func (g *Rig) doCopy(sb orchestrator.Sandbox, w workload) func(context.Context) 
 // doBoundary runs it as a transaction: by the agent where the workspace covers
 // it, by root elsewhere.
 func (g *Rig) doBoundary(sb orchestrator.Sandbox, w workload, b orchestrator.Boundary) func(context.Context) (bench.Sample, error) {
-	as := policy.Root
+	spec := orchestrator.Spec{Sandbox: sb, Command: w.command, As: policy.Root, Boundary: b}
 	if b == orchestrator.BoundaryWorkspace || b == orchestrator.BoundaryNone {
-		as = policy.Agent
+		spec.As = policy.Agent
 	}
 	return func(ctx context.Context) (bench.Sample, error) {
-		return committed(ctx, g.Engine, orchestrator.Spec{Sandbox: sb, Command: w.command, As: as, Boundary: b})
+		if !w.fails {
+			return committed(ctx, g.Engine, spec)
+		}
+		sample, out, err := transact(ctx, g.Engine, spec)
+		if err == nil && (out.State != orchestrator.StateRolledBack || out.ExitCode == nil || *out.ExitCode != failed) {
+			err = fmt.Errorf("%s: it is %s, and it was to fail and be rolled back: %s: %s", w.command, out.State, out.Reason, firstLine([]byte(out.Stderr)))
+		}
+		return sample, err
 	}
 }

@@ -32,7 +32,7 @@ func Turns(g *Rig) bench.Experiment {
 			{Kind: bench.Bars, Title: "What savepoint adds to a turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Over: bench.ArmBare, Relative: true, Where: map[string]string{bench.LabelThink: "2"}},
 			{Kind: bench.Lines, Title: "What it adds, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Over: bench.ArmBare, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
 		},
-		Quick: 40 * time.Second, Full: 25 * time.Minute,
+		Quick: 50 * time.Second, Full: 25 * time.Minute,
 		Run: g.turns,
 	}
 }
@@ -141,7 +141,7 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 }
 
 // quickTurns and fullTurns are how many turns of each arm are measured, in all.
-const quickTurns, fullTurns = 4, 24
+const quickTurns, fullTurns = 6, 24
 
 // sessions divides turns into rounds that differ by one at most: an arm's session
 // is as long as a round, at most 6 turns, and there are two rounds as soon as

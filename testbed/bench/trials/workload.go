@@ -21,12 +21,20 @@ type workload struct {
 	clean   string // "" = nothing to undo
 	quick   bool   // part of a quick run
 	reads   bool   // proved read-only
+	fails   bool   // it ends with exit code failed, after it has changed something
 }
+
+// workloadFails is the label of the command that fails, failed its exit code.
+const (
+	workloadFails = "fails"
+	failed        = 3
+)
 
 // out is where workloads put what they make.
 const out = "/workspace/out"
 
-// workloads are the paper's command and what developers do all day.
+// workloads are an installation with pip, which one reader of the paper says its
+// command is, and what developers do all day.
 func workloads() []workload {
 	clean := "rm -rf " + out
 	return []workload{
@@ -39,6 +47,7 @@ func workloads() []workload {
 		{name: "build", clean: clean, command: "cp -r " + stage + "/project " + out + " && python3 -m compileall -q " + out},
 		{name: "tests", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && python3 -m unittest -q"},
 		{name: "sed", clean: clean, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py"},
+		{name: workloadFails, clean: clean, fails: true, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py && exit 3"},
 	}
 }
 
@@ -51,6 +60,11 @@ func workloadFiles() map[string]string {
 	}
 	files["copy.sh"] = "set -e\nrm -rf " + copied + "\ncp -a /workspace " + copied + "\n"
 	files["drop.sh"] = "rm -rf " + copied + "\n"
+	// The workspace may be a mount point, so it is emptied and not replaced. What
+	// the command left has to be gone then.
+	files["back.sh"] = "set -e\nfind /workspace -mindepth 1 -delete\ncp -a " + copied + "/. /workspace/\nrm -rf " + copied + "\n[ ! -e " + out + " ]\n[ -e /workspace/.filled ]\n"
+	files["shutil.sh"] = "exec python3 -c \"import shutil\nshutil.rmtree('" + copied + "', True)\nshutil.copytree('/workspace', '" + copied + "', symlinks=True)\"\n"
+	files["shutil-drop.sh"] = "exec python3 -c \"import shutil\nshutil.rmtree('" + copied + "')\"\n"
 	files["clean.sh"] = "rm -rf " + out + " " + copied + "\n"
 	return files
 }
