@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"savepoint/orchestrator"
 )
@@ -219,11 +220,13 @@ func TestCreateQuarantines(t *testing.T) {
 
 // TestNeverBoots: the guest's deadline is named, and nothing stays (F89, F124).
 func TestNeverBoots(t *testing.T) {
-	w := newWorld()
-	w.asleep = true
-	_, err := w.provisioner().Create(t.Context(), "box", Wish{})
-	if !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "boot_timeout") {
-		t.Errorf("%v; want ErrUnavailable that names the setting", err)
-	}
-	empty(t, w)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.asleep = true
+		_, err := w.provisioner().Create(t.Context(), "box", Wish{})
+		if !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "boot_timeout") {
+			t.Errorf("%v; want ErrUnavailable that names the setting", err)
+		}
+		empty(t, w)
+	})
 }

@@ -91,7 +91,7 @@ func (w *world) provisioner() *Provisioner {
 		Networks: w, Prover: w, Workspaces: workspaces{w},
 		Fleet: w, Template: "guest", Limits: w.limits,
 		FirstVMID: 9000, LastVMID: 9099, Rest: time.Hour, Subnet: netip.MustParsePrefix("10.0.0.0/24"),
-		BootTimeout: 50 * time.Millisecond,
+		BootTimeout: time.Hour, // no test may take it: see TestNeverBoots
 		Now:         func() time.Time { return w.now },
 		NewID:       func() string { w.ids++; return fmt.Sprintf("sb%d", w.ids) },
 	})
