@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"savepoint/configs"
 	"savepoint/orchestrator"
@@ -27,6 +28,7 @@ type benchmark struct {
 	lab         *lab.Status           // nil when the cluster is not the lab
 	where       *bench.Environment    // the cluster's; nil until it was asked
 	box         *orchestrator.Sandbox // made by this run, which destroys it
+	more        []orchestrator.Sandbox
 }
 
 // open opens the configured cluster, or the lab, once.
@@ -88,7 +90,7 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 	if b.box != nil {
 		return *b.box, nil
 	}
-	if err := b.dropOld(ctx); err != nil {
+	if err := b.dropOld(ctx, b.flags.sandbox); err != nil {
 		return orchestrator.Sandbox{}, err
 	}
 	if _, err := b.place(ctx); err != nil {
@@ -106,22 +108,27 @@ func (b *benchmark) sandbox(ctx context.Context) (orchestrator.Sandbox, error) {
 		return sb, err
 	}
 	b.box = &sb
-	note, err := b.note()
-	if err == nil {
-		err = records.Write(note, []byte(sb.ID))
-	}
-	return sb, err
+	return sb, b.noted(sb)
 }
 
-func (b *benchmark) dropOld(ctx context.Context) error {
-	old, err := b.s.prov.Lookup(ctx, b.flags.sandbox)
+// noted notes the sandbox for the next run.
+func (b *benchmark) noted(sb orchestrator.Sandbox) error {
+	note, err := b.note(sb.Name)
+	if err != nil {
+		return err
+	}
+	return records.Write(note, []byte(sb.ID))
+}
+
+func (b *benchmark) dropOld(ctx context.Context, name string) error {
+	old, err := b.s.prov.Lookup(ctx, name)
 	if errors.Is(err, orchestrator.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	note, err := b.note()
+	note, err := b.note(name)
 	if err != nil {
 		return err
 	}
@@ -133,8 +140,8 @@ func (b *benchmark) dropOld(ctx context.Context) error {
 }
 
 // note is the file that holds the id of the last sandbox of the experiments, which
-// the next run replaces when it is still there.
-func (b *benchmark) note() (string, error) {
+// the next run replaces when it is still there; further ones have one each.
+func (b *benchmark) note(name string) (string, error) {
 	all, err := b.app.benchDir()
 	if err != nil {
 		return "", err
@@ -142,7 +149,7 @@ func (b *benchmark) note() (string, error) {
 	if err := os.MkdirAll(all, 0o700); err != nil {
 		return "", fmt.Errorf("make the directory of the runs: %w", err)
 	}
-	return filepath.Join(all, "sandbox"), nil
+	return filepath.Join(all, "sandbox"+strings.TrimPrefix(name, b.flags.sandbox)), nil
 }
 
 func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox) error {
@@ -152,36 +159,16 @@ func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox) error 
 	return errors.Join(b.s.engine.Forget(ctx, sb.ID), b.eager.Forget(ctx, sb.ID))
 }
 
-// drop destroys the sandbox at the end.
+// drop destroys the sandboxes at the end.
 func (b *benchmark) drop(ctx context.Context) error {
+	err := b.dropMore(ctx)
 	if b.box == nil || b.flags.keep {
-		return nil
+		return err
 	}
-	return b.destroy(ctx, *b.box)
+	return errors.Join(err, b.destroy(ctx, *b.box))
 }
 
 // reset brings the sandbox back to its first state.
 func (b *benchmark) reset(ctx context.Context, sb orchestrator.Sandbox) error {
 	return b.s.prov.Reset(ctx, sb)
-}
-
-// pairs measures the networks, for the isolation experiment.
-func (b *benchmark) pairs(ctx context.Context) ([]trials.Pair, error) {
-	if len(b.s.cfg.Network.Tenants) == 0 {
-		return nil, nil
-	}
-	if _, err := b.sandbox(ctx); err != nil {
-		return nil, err
-	}
-	p := newProgress(b.app.err, b.s.secrets)
-	defer p.stop()
-	res, err := b.s.verify(ctx, p, "")
-	if err != nil {
-		return nil, err
-	}
-	var out []trials.Pair
-	for _, c := range res.Report.Checks {
-		out = append(out, trials.Pair{From: c.From, To: c.To, Protocol: string(c.Protocol), Expected: string(c.Expected), Observed: string(c.Observed), OK: c.OK})
-	}
-	return out, nil
 }

@@ -192,6 +192,7 @@ func (b *benchmark) experiments() ([]bench.Experiment, error) {
 		b.onCluster(rig, trials.Turns(rig)),
 		b.onCluster(rig, trials.Rollback(rig)),
 		b.onCluster(rig, trials.Isolation(b.pairs)),
+		b.onCluster(rig, trials.Guests(rig, b.another, b.room)),
 		b.onCluster(rig, gemini.New(gemini.Config{Cache: filepath.Join(cache, "gemini"), Scratch: b.dir, Sandboxes: []gemini.Sandbox{&geminiBox{b: b, rig: rig}}})),
 		trials.Crashes(root),
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"savepoint/orchestrator"
 	"savepoint/policy"
 	"savepoint/testbed/bench"
 	"savepoint/testbed/sim"
+	"savepoint/testbed/sim/world"
 )
 
 // counted are an engine's ports that count what happens after a command's end.
@@ -90,37 +92,75 @@ func (s countedSnapshots) List(ctx context.Context, vm orchestrator.VMRef) ([]or
 	return s.Snapshotter.List(ctx, vm)
 }
 
-// commitCost counts what lies between the end of a command and its answer.
-func commitCost(ctx context.Context, r *bench.Run) error {
+func (s countedSnapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
+	s.c.call()
+	return s.Snapshotter.Rollback(ctx, r)
+}
+
+type countedTasks struct {
+	orchestrator.Tasks
+	c *counted
+}
+
+func (t countedTasks) Await(ctx context.Context, id orchestrator.UPID) error {
+	t.c.call()
+	return t.Tasks.Await(ctx, id)
+}
+
+func (t countedTasks) Find(ctx context.Context, vm orchestrator.VMRef, kind string, since time.Time) ([]orchestrator.Task, error) {
+	t.c.call()
+	return t.Tasks.Find(ctx, vm, kind, since)
+}
+
+// counting is an engine with one simulated sandbox, whose ports count.
+func counting() (*orchestrator.Engine, *counted, error) {
 	cfg, err := simulated(1)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	c := &counted{}
 	cfg.Journal = countedJournal{sim.NewForgetful(), c}
 	cfg.Executor = countedExecutor{cfg.Executor, c}
 	cfg.Hypervisor = countedVMs{cfg.Hypervisor, c}
+	cfg.Tasks = countedTasks{cfg.Tasks, c}
 	for b, s := range cfg.Snapshotters {
 		cfg.Snapshotters[b] = countedSnapshots{s, c}
 	}
 	e, err := orchestrator.New(cfg)
-	if err != nil {
-		return err
-	}
-	for rep := range 20 {
-		c.after.Store(false)
-		c.syncs.Store(0)
-		c.calls.Store(0)
-		out, err := e.Run(ctx, work(0))
-		if err == nil && out.State != orchestrator.StateCommitted {
-			err = fmt.Errorf("it is %s: %s", out.State, out.Reason)
+	return e, c, err
+}
+
+// run counts what lies between the end of a command and its answer.
+func (c *counted) run(ctx context.Context, e *orchestrator.Engine, s orchestrator.Spec) (orchestrator.State, error) {
+	c.after.Store(false)
+	c.syncs.Store(0)
+	c.calls.Store(0)
+	out, err := e.Run(ctx, s)
+	return out.State, err
+}
+
+// commitCost counts it of commits in each boundary of the plan.
+func commitCost(ctx context.Context, r *bench.Run) error {
+	for _, b := range covering(world.Box(0)) {
+		if !r.Wants(string(b)) {
+			continue
 		}
+		e, c, err := counting()
 		if err != nil {
-			return fmt.Errorf("count what a commit costs: %w", err)
+			return err
 		}
-		r.Add(bench.Sample{Arm: "commit", Rep: rep, Metrics: map[string]float64{
-			bench.MetricSyncs: float64(c.syncs.Load()), bench.MetricCalls: float64(c.calls.Load()),
-		}})
+		for rep := range 20 {
+			state, err := c.run(ctx, e, work(world.Box(0), b))
+			if err == nil && state != orchestrator.StateCommitted {
+				err = fmt.Errorf("it is %s", state)
+			}
+			if err != nil {
+				return fmt.Errorf("count what a commit costs, boundary %s: %w", b, err)
+			}
+			r.Add(bench.Sample{Arm: "commit", Labels: map[string]string{labelBoundary: string(b)}, Rep: rep, Metrics: map[string]float64{
+				bench.MetricSyncs: float64(c.syncs.Load()), bench.MetricCalls: float64(c.calls.Load()),
+			}})
+		}
 	}
 	return nil
 }

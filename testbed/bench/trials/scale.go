@@ -24,29 +24,47 @@ import (
 const keep = 4
 
 const (
-	metricLatency = "latency_p99"
-	metricHeap    = "heap"
+	metricMedian   = "latency_p50"
+	metricLatency  = "latency_p99"
+	metricHeap     = "heap"
+	metricExponent = "exponent"
+
+	labelNodes   = "nodes"
+	labelJournal = "journal"
+	labelProcs   = "gomaxprocs"
+
+	inMemory  = "memory"
+	inSQLite  = "SQLite, synchronous FULL"
+	armNodes  = "engine on nodes"
+	armOnDisk = "engine on disk"
 )
+
+// procs is how many processors the engine is measured on, so that figures of large
+// and small machines are of the same thing; it is fewer on a smaller machine.
+const procs = 2
 
 // Scale measures the engine on a simulated cluster that answers at once, and the
 // journal on this machine's disk, in a directory below dir.
 func Scale(dir string) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpScale, Title: "How it grows",
-		Method: `The engine runs transactions that commit, each with a snapshot of the whole machine, in 1 to 1,000 sandboxes of a simulated cluster that answers at once: what is measured is savepoint itself. It is measured with a journal in memory, and with the journal on this machine's disk (arm "engine on disk"). "memory growth" is the heap after the second half of the transactions by that after the first. "journal" writes transactions alone, two durable writes each, from as many writers as the label says. "commit" counts the durable writes and the calls to the cluster between the end of a command and its answer. Simulated sandboxes are on one node: the engine does not know nodes.`,
+		Method: `The engine runs transactions that commit, each with a snapshot of the whole machine, in 1 to 1,000 sandboxes of a simulated cluster: what is measured is savepoint itself, with GOMAXPROCS as labelled. In the arms "engine" and "engine on disk" the cluster answers at once; the journal is one in memory, or SQLite with synchronous FULL on this machine's disk, as labelled. In the arm "engine on nodes" the sandboxes are spread over 1 to 100 nodes, each of which makes one snapshot or deletion at a time and takes ` + nodeTask.String() + ` for it, so that few nodes bound the rate and many do not; the journal is in memory. "exponent" is how a quantity grows with the sandboxes or nodes, fitted over all of an arm's points: 0 does not grow, 1 grows with them. "memory growth" is the heap after the second half of the transactions by that after the first. "journal" writes transactions alone, two durable writes each, from as many writers as the label says. "commit" counts the durable writes and the calls to the cluster between the end of a command and its answer, in each boundary.`,
 		Metrics: []bench.Metric{
-			{Name: bench.MetricTxRate, Unit: bench.PerSec, Better: bench.Higher, Text: "transactions a second"},
+			{Name: bench.MetricTxRate, Unit: bench.PerSec, Better: bench.Higher, Text: "transactions a second, with the journal and the processors of the labels"},
+			{Name: metricMedian, Unit: bench.Seconds, Better: bench.Lower, Text: "of one transaction, median"},
 			{Name: metricLatency, Unit: bench.Seconds, Better: bench.Lower, Text: "of one transaction, 99th percentile"},
 			{Name: metricHeap, Unit: bench.Bytes, Better: bench.Lower, Text: "heap at the end"},
 			{Name: bench.MetricGrowth, Unit: bench.Ratio, Better: bench.Lower, Text: "heap of the second half by that of the first"},
+			{Name: metricExponent, Unit: bench.Ratio, Text: "of the growth of what the labels name"},
 			{Name: bench.MetricSyncs, Unit: bench.Count, Better: bench.Lower, Exact: true},
 			{Name: bench.MetricCalls, Unit: bench.Count, Better: bench.Lower, Exact: true},
 		},
 		Plots: []bench.Plot{
 			{Kind: bench.Lines, Title: "Transactions a second, by sandboxes", Metric: bench.MetricTxRate, X: bench.LabelSandboxes, Series: bench.ByArm, Log: true},
+			{Kind: bench.Lines, Title: "1,000 sandboxes: transactions a second, by nodes", Metric: bench.MetricTxRate, X: labelNodes, Where: map[string]string{bench.ByArm: armNodes, bench.LabelSandboxes: "1000"}, Log: true},
 			{Kind: bench.Lines, Title: "Heap, by sandboxes", Metric: metricHeap, X: bench.LabelSandboxes, Series: bench.ByArm},
 		},
-		Quick: 30 * time.Second, Full: 15 * time.Minute,
+		Quick: 90 * time.Second, Full: 20 * time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error { return scale(ctx, r, dir) },
 	}
 }
@@ -55,19 +73,46 @@ func scale(ctx context.Context, r *bench.Run, dir string) error {
 	if err := commitCost(ctx, r); err != nil {
 		return err
 	}
-	counts := []int{1, 10, 100, 1000}
-	var arms []bench.Arm
-	for _, boxes := range counts {
-		n := r.Reps(6000, 40000)
-		if r.Plan.Repeat > 0 {
-			n = 6000
+	has := min(procs, runtime.GOMAXPROCS(0))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(has))
+	r.Fact("GOMAXPROCS", strconv.Itoa(has))
+	if err := bench.Interleave(ctx, r, scaleArms(r, dir, has), r.Reps(5, 7), 0); err != nil {
+		return err
+	}
+	most := map[string]string{bench.LabelSandboxes: "1000"}
+	grows(r, []growth{
+		{"engine", bench.LabelSandboxes, bench.MetricTxRate, nil},
+		{"engine", bench.LabelSandboxes, metricHeap, nil},
+		{armOnDisk, bench.LabelSandboxes, bench.MetricTxRate, nil},
+		{armNodes, labelNodes, bench.MetricTxRate, most},
+		{armNodes, labelNodes, metricLatency, most},
+	})
+	res := r.Result()
+	if alone := res.Values(res.Is("journal", "writers", "1"), bench.MetricTxRate); len(alone) > 0 {
+		r.Profile(bench.TargetJournal, "with one writer, a transaction is two writes, each synced to the disk before the next: %.1f ms a write here", 500/bench.Median(alone))
+	}
+	return nil
+}
+
+// scaleArms are those of the plan, on so many processors.
+func scaleArms(r *bench.Run, dir string, has int) (arms []bench.Arm) {
+	n := 40000
+	if r.Plan.Quick || r.Plan.Repeat > 0 {
+		n = 6000
+	}
+	labels := func(journal string, boxes, nodes int) map[string]string {
+		l := map[string]string{labelProcs: strconv.Itoa(has), labelJournal: journal, bench.LabelSandboxes: strconv.Itoa(boxes)}
+		if nodes > 0 {
+			l[labelNodes] = strconv.Itoa(nodes)
 		}
-		label := map[string]string{bench.LabelSandboxes: strconv.Itoa(boxes)}
-		arms = append(arms, bench.Arm{Name: "engine", Labels: label, Do: func(ctx context.Context) (bench.Sample, error) { return drive(ctx, nil, boxes, n) }})
+		return l
+	}
+	for _, boxes := range []int{1, 10, 100, 1000} {
+		arms = append(arms, bench.Arm{Name: "engine", Labels: labels(inMemory, boxes, 0), Do: func(ctx context.Context) (bench.Sample, error) { return drive(ctx, nil, boxes, n) }})
 		if r.Plan.Quick && boxes > 100 {
 			continue
 		}
-		arms = append(arms, bench.Arm{Name: "engine on disk", Labels: label, Do: func(ctx context.Context) (bench.Sample, error) {
+		arms = append(arms, bench.Arm{Name: armOnDisk, Labels: labels(inSQLite, boxes, 0), Do: func(ctx context.Context) (bench.Sample, error) {
 			j, drop, err := onDisk(dir)
 			if err != nil {
 				return bench.Sample{}, err
@@ -76,18 +121,23 @@ func scale(ctx context.Context, r *bench.Run, dir string) error {
 			return drive(ctx, j, boxes, n/8)
 		}})
 	}
+	for _, boxes := range []int{1, 10, 100, 1000} {
+		for _, nodes := range []int{1, 10, 100} {
+			if nodes > boxes || r.Plan.Quick && boxes < 1000 {
+				continue
+			}
+			arms = append(arms, bench.Arm{Name: armNodes, Labels: labels(inMemory, boxes, nodes), Do: func(ctx context.Context) (bench.Sample, error) {
+				return driveNodes(ctx, boxes, nodes, min(n, nodeTransactions*nodes))
+			}})
+		}
+	}
 	for _, writers := range []int{1, 16} {
 		arms = append(arms, bench.Arm{
-			Name: "journal", Labels: map[string]string{"writers": strconv.Itoa(writers)},
+			Name: "journal", Labels: map[string]string{"writers": strconv.Itoa(writers), labelProcs: strconv.Itoa(has), labelJournal: inSQLite},
 			Do: func(ctx context.Context) (bench.Sample, error) { return writeJournal(ctx, dir, writers, 2000) },
 		})
 	}
-	err := bench.Interleave(ctx, r, arms, r.Reps(2, 5), 0)
-	res := r.Result()
-	if alone := res.Values(res.Is("journal", "writers", "1"), bench.MetricTxRate); len(alone) > 0 {
-		r.Profile(bench.TargetJournal, "with one writer, a transaction is two writes, each synced to the disk before the next: %.1f ms a write here", 500/bench.Median(alone))
-	}
-	return err
+	return arms
 }
 
 // onDisk opens a journal in a directory of its own; drop closes and removes it.
@@ -117,8 +167,17 @@ func simulated(boxes int) (orchestrator.Config, error) {
 }
 
 // work is what the simulated transactions do.
-func work(box int) orchestrator.Spec {
-	return orchestrator.Spec{Sandbox: world.Box(box), Command: "echo a > /etc/a", As: policy.Root, Boundary: orchestrator.BoundaryMachine}
+func work(sb orchestrator.Sandbox, b orchestrator.Boundary) orchestrator.Spec {
+	s := orchestrator.Spec{Sandbox: sb, Command: "echo a > /etc/a", As: policy.Root, Boundary: b}
+	if b == orchestrator.BoundaryWorkspace {
+		s.Command, s.As = "echo a > /workspace/a", policy.Agent
+	}
+	return s
+}
+
+// machineWork is a transaction of the i-th sandbox of n, over and over.
+func machineWork(boxes int) func(i int) orchestrator.Spec {
+	return func(i int) orchestrator.Spec { return work(world.Box(i%boxes), orchestrator.BoundaryMachine) }
 }
 
 // drive runs at least n transactions over the sandboxes with 64 callers, in two
@@ -140,43 +199,42 @@ func drive(ctx context.Context, j orchestrator.Journal, boxes, n int) (bench.Sam
 	}
 	teeth := boxes * 2 * keep
 	half := teeth * max(1, n/2/teeth)
-	if err := hammer(ctx, e, boxes, teeth, nil); err != nil {
+	if err := hammer(ctx, e, min(64, boxes), teeth, machineWork(boxes), nil); err != nil {
 		return bench.Sample{}, err
 	}
 	took := make([]float64, 2*half)
 	began := time.Now()
-	if err := hammer(ctx, e, boxes, half, took[:half]); err != nil {
+	if err := hammer(ctx, e, min(64, boxes), half, machineWork(boxes), took[:half]); err != nil {
 		return bench.Sample{}, err
 	}
 	first := time.Since(began)
 	before := heap()
 	began = time.Now()
-	if err := hammer(ctx, e, boxes, half, took[half:]); err != nil {
+	if err := hammer(ctx, e, min(64, boxes), half, machineWork(boxes), took[half:]); err != nil {
 		return bench.Sample{}, err
 	}
 	total := first + time.Since(began)
 	after := heap()
 	runtime.KeepAlive(e)
 	return bench.Sample{Metrics: map[string]float64{
-		bench.MetricTxRate: float64(2*half) / total.Seconds(), metricLatency: bench.Quantile(took, 0.99),
+		bench.MetricTxRate: float64(2*half) / total.Seconds(), metricMedian: bench.Median(took), metricLatency: bench.Quantile(took, 0.99),
 		metricHeap: after, bench.MetricGrowth: after / before,
 	}}, nil
 }
 
 // hammer runs n transactions. Callers that meet in one sandbox try again.
-func hammer(ctx context.Context, e *orchestrator.Engine, boxes, n int, took []float64) error {
+func hammer(ctx context.Context, e *orchestrator.Engine, callers, n int, what func(i int) orchestrator.Spec, took []float64) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	callers := min(64, boxes)
 	fails := make([]error, callers)
 	for k := range callers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				began := time.Now()
-				out, err := e.Run(ctx, work(i%boxes))
+				out, err := e.Run(ctx, what(i))
 				for errors.Is(err, orchestrator.ErrBusy) {
 					runtime.Gosched()
-					out, err = e.Run(ctx, work(i%boxes))
+					out, err = e.Run(ctx, what(i))
 				}
 				if err == nil && out.State != orchestrator.StateCommitted {
 					err = fmt.Errorf("a simulated transaction is %s: %s", out.State, out.Reason)

@@ -1,9 +1,13 @@
 package trials
 
 import (
+	"math"
+	"strconv"
 	"testing"
 
+	"savepoint/orchestrator"
 	"savepoint/testbed/bench"
+	"savepoint/testbed/sim/world"
 )
 
 func TestDrive(t *testing.T) {
@@ -11,7 +15,7 @@ func TestDrive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []string{bench.MetricTxRate, metricLatency, metricHeap, bench.MetricGrowth} {
+	for _, m := range []string{bench.MetricTxRate, metricMedian, metricLatency, metricHeap, bench.MetricGrowth} {
 		if s.Metrics[m] <= 0 {
 			t.Errorf("%s is %v", m, s.Metrics[m])
 		}
@@ -32,23 +36,125 @@ func TestDrive(t *testing.T) {
 	}
 }
 
-// A commit is one durable write and no call to the cluster (DESIGN's promise),
-// and the counters see a call that is made.
+// A commit is one durable write and no call to the cluster (DESIGN's promise), in
+// each boundary, and the counters see what a rollback costs.
 func TestCommitCost(t *testing.T) {
-	run := bench.NewRun(Scale(t.TempDir()), bench.QuickPlan())
+	plan := bench.QuickPlan()
+	run := bench.NewRun(Scale(t.TempDir()), plan)
+	if err := commitCost(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, s := range run.Result().Samples {
+		seen[s.Labels[labelBoundary]]++
+		if s.Metrics[bench.MetricSyncs] != 1 || s.Metrics[bench.MetricCalls] != 0 {
+			t.Fatalf("boundary %s, after the command: %v", s.Labels[labelBoundary], s.Metrics)
+		}
+	}
+	for _, b := range []orchestrator.Boundary{orchestrator.BoundaryWorkspace, orchestrator.BoundaryDisk, orchestrator.BoundaryMachine} {
+		if seen[string(b)] < 5 {
+			t.Errorf("%d commits in the boundary %s", seen[string(b)], b)
+		}
+		e, c, err := counting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := work(world.Box(0), b)
+		s.Command += " && cat /nowhere"
+		state, err := c.run(t.Context(), e, s)
+		if err != nil || state != orchestrator.StateRolledBack {
+			t.Fatalf("boundary %s: %s, %v", b, state, err)
+		}
+		if c.calls.Load() == 0 || c.syncs.Load() < 2 {
+			t.Errorf("boundary %s: %d calls and %d syncs counted of a rollback", b, c.calls.Load(), c.syncs.Load())
+		}
+	}
+	plan.Boundaries = []string{"disk"}
+	run = bench.NewRun(Scale(t.TempDir()), plan)
 	if err := commitCost(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range run.Result().Samples {
-		if s.Metrics[bench.MetricSyncs] != 1 || s.Metrics[bench.MetricCalls] != 0 {
-			t.Fatalf("after the command: %v", s.Metrics)
+		if s.Labels[labelBoundary] != "disk" {
+			t.Errorf("the plan does not name the boundary %s", s.Labels[labelBoundary])
 		}
 	}
-	c := &counted{}
-	c.call()
-	c.after.Store(true)
-	c.call()
-	if c.calls.Load() != 1 {
-		t.Errorf("%d calls counted after the command, want 1", c.calls.Load())
+}
+
+// Nodes bound what they do: with one, transactions wait for each other, and each
+// transaction needs a task of it; with ten the same work is done by all ten.
+func TestNodes(t *testing.T) {
+	const n = 40
+	one, err := driveNodes(t.Context(), 20, 1, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 1 / nodeTask.Seconds(); one.Metrics[bench.MetricTxRate] > most {
+		t.Errorf("one node makes %.0f transactions a second, and its tasks allow %.0f", one.Metrics[bench.MetricTxRate], most)
+	}
+	if _, err := driveNodes(t.Context(), 20, 10, n); err != nil {
+		t.Fatal(err)
+	}
+	on := newNodes(3)
+	if a, b := on.box(1).VM.Node, on.box(4).VM.Node; a != b || a == on.box(2).VM.Node {
+		t.Errorf("sandboxes are on %s, %s and %s", a, on.box(2).VM.Node, b)
+	}
+	for _, node := range []string{"pve1", "node3", "node-1", ""} {
+		if _, _, err := on.on(orchestrator.VMRef{Node: node, ID: 9000}); err == nil {
+			t.Errorf("node %q is one of three", node)
+		}
+	}
+}
+
+// Every figure of the engine says on how many processors and with which journal it
+// was measured; sandboxes go to 1,000 and nodes to 100.
+func TestScaleArms(t *testing.T) {
+	for _, quick := range []bool{true, false} {
+		points := map[string]bool{}
+		for _, a := range scaleArms(bench.NewRun(Scale("."), bench.Plan{Quick: quick}), ".", 2) {
+			if a.Labels[labelProcs] != "2" || a.Labels[labelJournal] == "" {
+				t.Errorf("%s %v does not say its processors or its journal", a.Name, a.Labels)
+			}
+			if a.Name == armNodes {
+				points[a.Labels[bench.LabelSandboxes]+"/"+a.Labels[labelNodes]] = true
+			}
+		}
+		for _, p := range []string{"1000/1", "1000/10", "1000/100"} {
+			if !points[p] {
+				t.Errorf("quick %v: %s sandboxes and nodes are not measured", quick, p)
+			}
+		}
+		if points["1/1"] == quick || points["10/100"] {
+			t.Errorf("quick %v: %v", quick, points)
+		}
+	}
+}
+
+func TestExponent(t *testing.T) {
+	x, flat, linear, square := []float64{1, 10, 100}, []float64{7, 7, 7}, []float64{3, 30, 300}, []float64{1, 100, 10000}
+	for _, c := range []struct {
+		y    []float64
+		want float64
+	}{{flat, 0}, {linear, 1}, {square, 2}} {
+		if b, ok := exponent(x, c.y); !ok || math.Abs(b-c.want) > 1e-9 {
+			t.Errorf("%v grows by %v (%v), want %v", c.y, b, ok, c.want)
+		}
+	}
+	if _, ok := exponent([]float64{5, 5}, []float64{1, 2}); ok {
+		t.Error("a growth is fitted through one point")
+	}
+	r := bench.NewRun(Scale("."), bench.QuickPlan())
+	for _, boxes := range []string{"1", "10", "100"} {
+		n, _ := strconv.ParseFloat(boxes, 64)
+		r.Add(bench.Sample{Arm: "engine", Labels: map[string]string{bench.LabelSandboxes: boxes}, Metrics: map[string]float64{bench.MetricTxRate: 5000 / n, metricHeap: 100 * n}})
+	}
+	r.Add(bench.Sample{Arm: "engine", Labels: map[string]string{bench.LabelSandboxes: "1000"}, Metrics: map[string]float64{metricHeap: 1}, Err: "it failed"})
+	grows(r, []growth{{"engine", bench.LabelSandboxes, bench.MetricTxRate, nil}, {"engine", bench.LabelSandboxes, metricHeap, nil}})
+	res := r.Result()
+	for metric, want := range map[string]float64{bench.MetricTxRate: -1, metricHeap: 1} {
+		got := res.Values(res.Is("growth of engine", "of", metric), metricExponent)
+		if len(got) != 1 || math.Abs(got[0]-want) > 1e-9 {
+			t.Errorf("%s grows by %v, want %v", metric, got, want)
+		}
 	}
 }
