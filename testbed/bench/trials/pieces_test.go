@@ -15,8 +15,15 @@ import (
 // can read.
 func TestPieces(t *testing.T) {
 	files := pieces()
-	if len(damages()) < 20 {
-		t.Errorf("%d damages, want at least 20", len(damages()))
+	if n := len(agentDamages()); n < 20 { // those that every boundary covers
+		t.Errorf("%d damages of the agent's account, want at least 20", n)
+	}
+	seen := map[string]bool{}
+	for _, d := range damages() {
+		if seen[d.name] {
+			t.Errorf("two damages are named %s", d.name)
+		}
+		seen[d.name] = true
 	}
 	for name, text := range files {
 		switch {
@@ -50,7 +57,7 @@ func TestCommandsPass(t *testing.T) {
 			t.Errorf("%s: %v, read-only %v is wanted", w.command, v.Decision, w.reads)
 		}
 	}
-	commands = append(commands, "mkdir -p "+stage, "tar -x -f - -C "+stage+" --no-same-owner", "sh "+stage+"/copy.sh", "python3 -m pip --version")
+	commands = append(commands, "mkdir -p "+stage, "tar -x -f - -C "+stage+" --no-same-owner", "sh "+stage+"/copy.sh", "perl "+stage+"/"+treeFile+" -/proc '~/usr' /", "python3 -m pip --version")
 	for _, c := range commands {
 		for _, as := range []policy.User{policy.Agent, policy.Root} {
 			if v := e.Decide(policy.Request{Command: c, User: as}); v.Decision == policy.Deny {
@@ -62,18 +69,25 @@ func TestCommandsPass(t *testing.T) {
 
 func TestUndone(t *testing.T) {
 	exit := func(code int) *int { return &code }
+	taken := orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}
+	lost := orchestrator.Outcome{State: orchestrator.StateRolledBack, Stdout: cutting + "\n"}
 	for name, c := range map[string]struct {
 		out  orchestrator.Outcome
+		cuts bool
 		good bool
 	}{
-		"taken and undone":   {orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}, true},
-		"connection lost":    {orchestrator.Outcome{State: orchestrator.StateRolledBack}, true},
-		"it did not take":    {orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake)}, false},
-		"committed":          {orchestrator.Outcome{State: orchestrator.StateCommitted, ExitCode: exit(0)}, false},
-		"stuck":              {orchestrator.Outcome{State: orchestrator.StateStuck}, false},
-		"denied, not ruined": {orchestrator.Outcome{State: orchestrator.StateDenied}, false},
+		"taken and undone":                {out: taken, good: true},
+		"connection lost":                 {out: lost},
+		"connection taken away":           {out: lost, cuts: true, good: true},
+		"connection lost before":          {out: orchestrator.Outcome{State: orchestrator.StateRolledBack}, cuts: true},
+		"connection not taken away":       {out: taken, cuts: true},
+		"it did not take":                 {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake)}},
+		"it did not take, nor was it cut": {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake), Stdout: cutting}, cuts: true},
+		"committed":                       {out: orchestrator.Outcome{State: orchestrator.StateCommitted, ExitCode: exit(0)}},
+		"stuck":                           {out: orchestrator.Outcome{State: orchestrator.StateStuck}},
+		"denied, not ruined":              {out: orchestrator.Outcome{State: orchestrator.StateDenied}},
 	} {
-		if err := undone(c.out); (err == nil) != c.good {
+		if err := (damage{cuts: c.cuts}).undone(c.out); (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

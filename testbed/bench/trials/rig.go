@@ -73,7 +73,7 @@ func (g *Rig) reset(ctx context.Context, sb orchestrator.Sandbox) error {
 
 // pieces are all files that experiments need in the guest, below stage.
 func pieces() map[string]string {
-	out := map[string]string{}
+	out := map[string]string{treeFile: treeScript}
 	for _, d := range damages() {
 		out[d.file()] = d.text()
 	}

@@ -2,6 +2,7 @@ package trials
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,40 +15,39 @@ import (
 // labelDamage names the damage of a sample of the rollback experiment.
 const labelDamage = "corruption"
 
-const metricReady = "ready"
+const metricReady, metricCompare = "ready", "compare"
 
-// compared are the trees whose files must be as before. What the system itself
-// writes while it runs and boots (logs, caches, random seeds) is not in them.
-func compared(quick bool) []string {
-	all := []string{"/etc", "/root", "/home/agent", "/workspace"}
-	if quick { // the digests of all programs take a minute on an emulated guest
-		return all
-	}
-	return append(all, "/usr/bin", "/usr/sbin", "/boot")
-}
+// fullEvery is after how many samples the big trees are read again.
+const fullEvery = 10
 
 // Rollback ruins the sandbox in every way it knows, inside every boundary that
 // covers it, and looks whether it comes back.
 func Rollback(g *Rig) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpRollback, Title: "Does everything come back?",
-		Method: fmt.Sprintf(`%d kinds of damage, those of the agent's account inside every boundary, those of root inside the boundaries disk and machine: the workspace boundary does not cover root, and the engine refuses it there. Each is one transaction: it runs, proves by its exit code that it took, fails, and is rolled back. Then every path below %s (in a quick run: %s) is compared with what it was before: kind, mode, owner, extended attributes, flags, link target, content. "ready" is the time from the end of the command until the next command has answered.`,
-			len(damages()), strings.Join(compared(false), ", "), strings.Join(compared(true), ", ")),
+		Method: fmt.Sprintf(`%d kinds of damage: %d of the agent's account inside every boundary, %d of root inside the boundaries disk and machine. The workspace boundary does not cover root: that the engine refuses it there is tried. Each sample is one transaction: the damage looks itself whether it took and exits 1 (77 when it did not), and is rolled back for that. One takes the network away, so that no exit code can come: it announces that, looks too, and its 77 would come over a network that is still there. Then every path of the guest is compared with what was there before: kind, mode, owner, group, size, number of links, inode, device, flags, extended attributes, link target, mtime and ctime to the nanosecond. Left out is what the system writes while it runs: %s but for /var/lib/dpkg and /dev/shm. After a boot, which the boundary disk takes, times and inodes below %s are not compared, because a boot writes there, and %s not at all, because it may empty them. Content is compared by SHA-256. Below %s the content, flags and extended attributes are read in one of %d samples and once at the end only, the rest each time. That is sound: nobody can change them without another ctime afterwards, unless the clock is changed, and after the damage that does so everything is read; and what the others did not read is read later, and held against what it was first. No process that a damage started may be left, and services it ended have to be alive. What a snapshot cannot know is not compared: memory. Nothing is listed twice: what was found exact is what the next sample is held against. "ready" is the time from the end of the command until the next command has answered.`,
+			len(damages()), len(agentDamages()), len(rootDamages()), strings.Join(treeSkips, ", "), strings.Join(treeBoot, " and "), strings.Join(treeEmpty, " and "), strings.Join(treeBig, " and "), fullEvery),
 		Metrics: []bench.Metric{
 			{Name: bench.MetricExact, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "no path differs"},
 			{Name: metricReady, Unit: bench.Seconds, Better: bench.Lower, Text: "from the command's end to the next answer"},
+			{Name: metricCompare, Unit: bench.Seconds, Text: "to list all files and compare them"},
 		},
 		Plots: []bench.Plot{{
 			Kind: bench.Bars, Title: "Time until the sandbox can be used again", Metric: metricReady, X: labelDamage, Series: bench.ByArm,
 		}},
-		Quick: 45 * time.Second, Full: 6 * time.Hour,
+		Quick: 90 * time.Second, Full: 5 * time.Hour,
 		Run: g.rollback,
 	}
 }
 
-// quickDamages are those that a quick run tries.
-var quickDamages = map[string]bool{
-	"delete-work": true, "background": true, "attributes": true, "etc": true,
+// ruins is what the arms of the experiment share.
+type ruins struct {
+	g  *Rig
+	sb orchestrator.Sandbox
+	// before is what the next sample has to be like. A sandbox that did not come back
+	// is made anew, and so is this.
+	before files
+	n      int // samples until now
 }
 
 func (g *Rig) rollback(ctx context.Context, r *bench.Run) error {
@@ -55,36 +55,50 @@ func (g *Rig) rollback(ctx context.Context, r *bench.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := g.plant(ctx, sb); err != nil {
+	e := &ruins{g: g, sb: sb}
+	if err := e.plant(ctx); err != nil {
 		return err
 	}
-	roots := compared(r.Plan.Quick)
-	before, err := g.Examiner.Manifest(ctx, sb, orchestrator.ManifestRequest{Roots: roots, Hash: true})
-	if err != nil {
-		return fmt.Errorf("list the files before: %w", err)
-	}
-	r.Fact("paths compared", fmt.Sprint(len(before.Entries)))
-	var table [][]string
+	r.Fact("paths compared", fmt.Sprint(len(e.before.all)))
+	r.Fact("files read in full", fmt.Sprint(e.before.read()))
 	var arms []bench.Arm
+	var rows []row
 	for _, d := range damages() {
-		row := []string{d.name, d.what, string(d.as)}
-		for _, b := range []orchestrator.Boundary{orchestrator.BoundaryWorkspace, orchestrator.BoundaryDisk, orchestrator.BoundaryMachine} {
+		w := row{damage: d, cells: cells{}}
+		for _, b := range boundaries {
 			switch {
 			case b == orchestrator.BoundaryWorkspace && sb.Workspace == "":
-				row = append(row, "the sandbox has no workspace volume")
+				w.cells[b] = "not tried: the sandbox has no workspace volume"
+			case !r.Wants(string(b)):
+				w.cells[b] = "not tried: not in this plan"
 			case b == orchestrator.BoundaryWorkspace && d.as == policy.Root:
-				row = append(row, "not covered, refused")
+				if err := e.refused(ctx, d); err != nil {
+					return err
+				}
+				w.cells[b] = "not covered; refused"
 			case r.Plan.Quick && !quickly(d, b):
-				row = append(row, "not in a quick run")
+				w.cells[b] = "not tried: not in a quick run"
 			default:
-				row = append(row, "tried")
-				arms = append(arms, g.ruin(sb, &before, roots, d, b))
+				arms = append(arms, e.ruin(d, b))
 			}
 		}
-		table = append(table, row)
+		rows = append(rows, w)
 	}
-	r.Table(bench.Table{Title: "Damages and boundaries", Columns: []string{"damage", "what", "account", "workspace", "disk", "machine"}, Rows: table})
-	return bench.Interleave(ctx, r, arms, r.Reps(1, 20), 0)
+	if len(arms) == 0 {
+		return bench.Skip("no boundary of the plan can be taken of this sandbox, which has %s", strings.Join(names(covering(sb)), ", "))
+	}
+	if err = bench.Interleave(ctx, r, arms, r.Reps(1, 20), 0); err == nil {
+		err = e.last(ctx)
+	}
+	count(r, rows, err == nil)
+	return err
+}
+
+func names(all []orchestrator.Boundary) (out []string) {
+	for _, b := range all {
+		out = append(out, string(b))
+	}
+	return out
 }
 
 func quickly(d damage, b orchestrator.Boundary) bool {
@@ -92,83 +106,164 @@ func quickly(d damage, b orchestrator.Boundary) bool {
 	if d.as == policy.Agent {
 		least = orchestrator.BoundaryWorkspace
 	}
-	return quickDamages[d.name] && b == least
+	return d.quick && b == least
 }
 
-// plant makes what the damages ruin.
-func (g *Rig) plant(ctx context.Context, sb orchestrator.Sandbox) error {
-	if err := g.send(ctx, sb, map[string]string{"seed.sh": seed}); err != nil {
+// plant makes what the damages ruin, and notes everything there is.
+func (e *ruins) plant(ctx context.Context) error {
+	if err := e.g.send(ctx, e.sb, map[string]string{"seed.sh": seed}); err != nil {
 		return err
 	}
-	_, err := g.bare(ctx, sb, "sh "+stage+"/seed.sh", nil)
-	return err
+	if _, err := e.g.bare(ctx, e.sb, "sh "+stage+"/seed.sh", nil); err != nil {
+		return err
+	}
+	before, err := e.g.files(ctx, e.sb, true)
+	if err != nil {
+		return fmt.Errorf("list the files before: %w", err)
+	}
+	e.before = before
+	return nil
 }
 
-// ruin is the arm of one damage in one boundary. before is what the sandbox is
-// compared with; a sandbox that did not come back is made anew, and so is that.
-func (g *Rig) ruin(sb orchestrator.Sandbox, before *orchestrator.Manifest, roots []string, d damage, b orchestrator.Boundary) bench.Arm {
+// refused reports an error unless the engine refuses root's damage inside the
+// workspace boundary. It is asked: nothing runs.
+func (e *ruins) refused(ctx context.Context, d damage) error {
+	_, out, err := transact(ctx, e.g.Engine, orchestrator.Spec{Sandbox: e.sb, Command: d.command(), As: d.as, Boundary: orchestrator.BoundaryWorkspace})
+	var usage *orchestrator.UsageError
+	if errors.As(err, &usage) {
+		return nil
+	}
+	return fmt.Errorf("damage %s of root inside the workspace boundary is not refused: it is %s: %w", d.name, out.State, err)
+}
+
+// ruin is the arm of one damage in one boundary.
+func (e *ruins) ruin(d damage, b orchestrator.Boundary) bench.Arm {
 	whole := true
 	return bench.Arm{
 		Name: string(b), Labels: map[string]string{labelDamage: d.name},
 		Do: func(ctx context.Context) (bench.Sample, error) {
 			whole = false
-			sample, out, err := transact(ctx, g.Engine, orchestrator.Spec{
-				Sandbox: sb, Command: d.command(), As: d.as, Boundary: b, Timeout: time.Minute,
-			})
-			sample.Metrics[bench.MetricExact] = 0
-			if err != nil {
-				return sample, err
-			}
-			if err := undone(out); err != nil {
-				return sample, err
-			}
-			began := time.Now()
-			if _, err := committed(ctx, g.Engine, orchestrator.Spec{Sandbox: sb, Command: "ls /"}); err != nil {
-				return sample, fmt.Errorf("use the sandbox afterwards: %w", err)
-			}
-			sample.Metrics[metricReady] = out.Timings.Rollback.Seconds() + time.Since(began).Seconds()
-			after, err := g.Examiner.Manifest(ctx, sb, orchestrator.ManifestRequest{Roots: roots, Hash: true})
-			if err != nil {
-				return sample, fmt.Errorf("list the files afterwards: %w", err)
-			}
-			if diff := before.Diff(after); len(diff) > 0 {
-				return sample, fmt.Errorf("%d paths differ, the first: %s %s (%s)", len(diff), diff[0].Path, diff[0].Kind, diff[0].What)
-			}
-			sample.Metrics[bench.MetricExact], whole = 1, true
-			return sample, nil
+			e.n++
+			full := d.times || e.n%fullEvery == 0
+			sample, err := e.undo(ctx, d, b, full)
+			whole = err == nil
+			return sample, err
 		},
 		Undo: func(ctx context.Context) error {
 			if whole {
-				_, err := g.Engine.Collect(ctx)
+				return nil
+			}
+			if err := e.g.reset(ctx, e.sb); err != nil {
 				return err
 			}
-			return g.replant(ctx, sb, before, roots)
+			return e.plant(ctx)
 		},
 	}
 }
 
+// undo is one damage and its end.
+func (e *ruins) undo(ctx context.Context, d damage, b orchestrator.Boundary, full bool) (bench.Sample, error) {
+	timeout := time.Minute
+	if d.cuts { // nobody else ends what has no network
+		timeout = 5 * time.Second
+	}
+	sample, out, err := transact(ctx, e.g.Engine, orchestrator.Spec{
+		Sandbox: e.sb, Command: d.command(), As: d.as, Boundary: b, Timeout: timeout, Env: map[string]string{damageVar: d.name},
+	})
+	sample.Metrics[bench.MetricExact] = 0
+	if err != nil {
+		return sample, err
+	}
+	if err := d.undone(out); err != nil {
+		return sample, err
+	}
+	began := time.Now()
+	if _, err := committed(ctx, e.g.Engine, orchestrator.Spec{Sandbox: e.sb, Command: "ls /"}); err != nil {
+		return sample, fmt.Errorf("use the sandbox afterwards: %w", err)
+	}
+	sample.Metrics[metricReady] = out.Timings.Rollback.Seconds() + time.Since(began).Seconds()
+	collected := make(chan error, 1)
+	go func() { // the cluster deletes the snapshot while the guest lists its files
+		_, err := e.g.Engine.Collect(ctx)
+		collected <- err
+	}()
+	began = time.Now()
+	err = errors.Join(e.compare(ctx, d, b, full), <-collected)
+	sample.Metrics[metricCompare] = time.Since(began).Seconds()
+	if err == nil {
+		sample.Metrics[bench.MetricExact] = 1
+	}
+	return sample, err
+}
+
+// compare holds the guest against what it was.
+func (e *ruins) compare(ctx context.Context, d damage, b orchestrator.Boundary, full bool) error {
+	after, err := e.g.files(ctx, e.sb, full)
+	if err != nil {
+		return fmt.Errorf("list the files afterwards: %w", err)
+	}
+	if diff := e.before.diff(after, b == orchestrator.BoundaryDisk); len(diff) > 0 {
+		return fmt.Errorf("%d differences: %s", len(diff), strings.Join(diff[:min(3, len(diff))], "; "))
+	}
+	if d.stops {
+		if err := e.g.alive(ctx, e.sb); err != nil {
+			return err
+		}
+	}
+	e.before = e.before.follow(after)
+	return nil
+}
+
+// last reads everything at the end. What differs then was not found before, so that
+// no sample can be said to be exact.
+func (e *ruins) last(ctx context.Context) error {
+	after, err := e.g.files(ctx, e.sb, true)
+	if err != nil {
+		return fmt.Errorf("list the files at the end: %w", err)
+	}
+	if diff := e.before.diff(after, false); len(diff) > 0 {
+		return fmt.Errorf("at the end there are %d differences that no sample found: %s", len(diff), strings.Join(diff[:min(3, len(diff))], "; "))
+	}
+	return nil
+}
+
 // undone says why an outcome is not a damage that took and was rolled back.
-func undone(out orchestrator.Outcome) error {
+func (d damage) undone(out orchestrator.Outcome) error {
 	switch {
 	case out.State != orchestrator.StateRolledBack:
 		return fmt.Errorf("it is %s: %s", out.State, out.Reason)
-	case out.ExitCode != nil && *out.ExitCode != 1: // without one, the damage took the connection away
+	case d.cuts && out.ExitCode != nil:
+		return fmt.Errorf("the damage did not take the connection away: exit %d: %s", *out.ExitCode, firstLine([]byte(out.Stderr)))
+	case d.cuts && strings.TrimSpace(out.Stdout) != cutting:
+		return fmt.Errorf("the damage was not about to take the connection away when it was lost: %s", out.Reason)
+	case d.cuts:
+		return nil
+	case out.ExitCode == nil:
+		return fmt.Errorf("nothing says whether the damage took: %s", out.Reason)
+	case *out.ExitCode != 1:
 		return fmt.Errorf("the damage did not take: exit %d: %s", *out.ExitCode, firstLine([]byte(out.Stderr)))
 	}
 	return nil
 }
 
-// replant makes the sandbox as at the start of the experiment.
-func (g *Rig) replant(ctx context.Context, sb orchestrator.Sandbox, before *orchestrator.Manifest, roots []string) error {
-	if err := g.reset(ctx, sb); err != nil {
-		return err
+// alive waits for savepoint's own ways into a guest.
+func (g *Rig) alive(ctx context.Context, sb orchestrator.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	again := time.NewTicker(250 * time.Millisecond)
+	defer again.Stop()
+	for {
+		h, err := g.Examiner.Health(ctx, sb)
+		if err != nil {
+			return fmt.Errorf("ask for the services: %w", err)
+		}
+		if h.Services[orchestrator.ServiceSSH] && h.Services[orchestrator.ServiceAgent] {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("services that were ended are not back: %v", h.Services)
+		case <-again.C:
+		}
 	}
-	if err := g.plant(ctx, sb); err != nil {
-		return err
-	}
-	m, err := g.Examiner.Manifest(ctx, sb, orchestrator.ManifestRequest{Roots: roots, Hash: true})
-	if err == nil {
-		*before = m
-	}
-	return err
 }
