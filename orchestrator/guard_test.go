@@ -25,22 +25,24 @@ type examined struct {
 }
 
 func (g examined) Health(ctx context.Context, _ orchestrator.Sandbox) (h orchestrator.GuestHealth, err error) {
-	err = g.call(ctx, "health", func() error {
-		if h.GuestFacts, err = g.facts(); err != nil {
-			return err
-		}
-		free := int64(1 << 29)
-		if g.free != nil {
-			free = g.free()
-		}
-		h.Free = []orchestrator.Space{{Mount: "/", Bytes: free, TotalBytes: 1 << 30, Inodes: 5000, TotalInodes: 10000}}
-		h.Services = maps.Clone(g.services)
-		if _, there := g.w.files["/workspace/nosshd"]; there {
-			h.Services = map[string]bool{orchestrator.ServiceAgent: true}
-		}
-		return nil
-	})
+	err = g.call(ctx, "health", func() error { h, err = g.health(); return err })
 	return h, err
+}
+
+func (g examined) health() (h orchestrator.GuestHealth, err error) {
+	if h.GuestFacts, err = g.facts(); err != nil {
+		return h, err
+	}
+	free := int64(1 << 29)
+	if g.free != nil {
+		free = g.free()
+	}
+	h.Free = []orchestrator.Space{{Mount: "/", Bytes: free, TotalBytes: 1 << 30, Inodes: 5000, TotalInodes: 10000}}
+	h.Services = maps.Clone(g.services)
+	if _, there := g.w.files["/workspace/nosshd"]; there {
+		h.Services = map[string]bool{orchestrator.ServiceAgent: true}
+	}
+	return h, nil
 }
 
 func (g examined) Manifest(ctx context.Context, _ orchestrator.Sandbox, r orchestrator.ManifestRequest) (m orchestrator.Manifest, err error) {

@@ -64,6 +64,23 @@ func (t *tx) baseline(ctx context.Context) (*healthData, error) {
 	}
 }
 
+// asksAtEnd reports whether how the guest is at the command's end is all that is
+// to be known of it then: nothing that validates comes between.
+func (t *tx) asksAtEnd() bool {
+	return t.examiner() != nil && t.boundary != BoundaryNone && !t.view.Several && len(t.probes) == 0 && t.was == nil
+}
+
+// healthNow is how the guest is after the command, and when it said so. What it
+// said with the command's end is as good as an answer to a question of its own,
+// but for its clock, which is in doubt by half of the time that the exchange took.
+func (t *tx) healthNow(ctx context.Context, x Examiner) (GuestHealth, time.Time, error) {
+	if r := t.result; r != nil && r.Health != nil && t.asksAtEnd() && r.Health.RoundTrip <= t.e.c.Guards.MaxSkew/2 {
+		return *r.Health, t.told, nil
+	}
+	h, err := t.askHealth(ctx, x)
+	return h, t.e.c.Now(), err
+}
+
 // healthy asks the guest whether it is still ours, still the same, and as well
 // as it was at begin.
 func (t *tx) healthy(ctx context.Context) *bad {
@@ -73,7 +90,7 @@ func (t *tx) healthy(ctx context.Context) *bad {
 	if x == nil {
 		return t.same(ctx)
 	}
-	h, err := t.askHealth(ctx, x)
+	h, answered, err := t.healthNow(ctx, x)
 	if err != nil {
 		return &bad{reason: fmt.Sprintf("the guest does not answer after the command: %v", err), unknown: true}
 	}
@@ -95,9 +112,9 @@ func (t *tx) healthy(ctx context.Context) *bad {
 		return b
 	}
 	most := t.e.c.Guards.MaxSkew
-	skew, doubt := skewOf(h.GuestFacts, t.e.c.Now())
+	skew, doubt := skewOf(h.GuestFacts, answered)
 	if !t.view.Began.IsZero() { // a clock without a reference runs wrong by up to a thousandth
-		doubt += max(0, t.e.c.Now().Sub(t.view.Began)/1000)
+		doubt += max(0, answered.Sub(t.view.Began)/1000)
 	}
 	if skew.Abs() > most+doubt && (was.Skew.Abs() <= most || (skew-was.Skew).Abs() > most+doubt) {
 		return &bad{reason: fmt.Sprintf("the guest's clock is %s off, more than %s", skew.Round(time.Millisecond), most)}

@@ -134,6 +134,7 @@ type ExecRequest struct {
 	Limit   int64         // bytes kept per stream in the result; 0 = 1 MiB
 	Timeout time.Duration // 0 = until ctx ends
 	Capture bool          // report the session that the command's shell leaves
+	Health  bool          // ask how the guest is after the command, in the same exchange
 }
 
 // ExecResult is what a command did. A non-zero exit is a result, not an error.
@@ -149,6 +150,10 @@ type ExecResult struct {
 	Duration    time.Duration
 	// Session is what the shell left, with Capture; nil when it did not report.
 	Session *Session
+	// Health is, with Health, how the guest was when everything that the command
+	// started was gone. RoundTrip is the whole of the exchange, the command's run
+	// too. nil when it was not asked or the guest did not say: ask an Examiner.
+	Health *GuestHealth
 }
 
 // Executor runs permitted commands in a guest.

@@ -310,6 +310,9 @@ func (p *proc) Run(ctx context.Context, _ orchestrator.Sandbox, permit policy.Pe
 		res.Session = &orchestrator.Session{Dir: sh.dir, Env: sh.env}
 	}
 	res.StdoutBytes, res.Duration = int64(len(res.Stdout)), time.Millisecond
+	if r.Health && p.tells != nil {
+		res.Health = p.tells()
+	}
 	return res, nil
 }
 

@@ -321,8 +321,9 @@ func (t *tx) execute(ctx context.Context) error {
 	stdout, stderr := newDigester(t.spec.Stdout, limit+redactOverlap), newDigester(t.spec.Stderr, limit+redactOverlap)
 	res, err := t.e.c.Executor.Run(ctx, t.spec.Sandbox, t.permit, ExecRequest{
 		Dir: t.dir, Env: t.env, Stdin: t.spec.Stdin, Stdout: stdout, Stderr: stderr,
-		Limit: t.e.c.OutputLimit, Timeout: t.spec.Timeout, Capture: t.spec.Session,
+		Limit: t.e.c.OutputLimit, Timeout: t.spec.Timeout, Capture: t.spec.Session, Health: t.asksAtEnd(),
 	})
+	t.told = t.e.c.Now()
 	t.stdout, t.stderr = string(res.Stdout), string(res.Stderr)
 	done(err)
 	if err != nil {

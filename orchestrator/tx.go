@@ -39,6 +39,7 @@ type tx struct {
 	policyTook time.Duration
 	commitTook time.Duration
 	result     *ExecResult
+	told       time.Time // when the executor returned it
 	stdout     string
 	stderr     string
 	detail     string       // for the next finished step

@@ -213,7 +213,9 @@ type proc struct {
 	gone bool
 	// torn: the journal refuses everything after an unknown outcome.
 	torn bool
-	log  []string // the points passed, for the reader of a failure
+	// tells is how the guest is at a command's end; nil: the executor cannot say.
+	tells func() *orchestrator.GuestHealth
+	log   []string // the points passed, for the reader of a failure
 }
 
 var errCrash = errors.New("the process died")

@@ -18,6 +18,7 @@ type ending struct {
 	reason string // why the helper ended it: "", "kill", "deadline"
 
 	session *orchestrator.Session
+	health  *orchestrator.GuestHealth
 }
 
 // endOf reads an exit frame. Its fields are the signal's number or 0, the exit

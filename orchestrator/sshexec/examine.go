@@ -19,7 +19,12 @@ import (
 // Health implements orchestrator.Examiner.
 func (c *Client) Health(ctx context.Context, sb orchestrator.Sandbox) (orchestrator.GuestHealth, error) {
 	a, err := c.ask(ctx, "examine sandbox", sb, wire.Health, func() []byte { return nil }, true)
-	return orchestrator.GuestHealth{GuestFacts: a.facts, Free: a.free, Services: a.services}, err
+	return *a.health(), err
+}
+
+// health is what an answer to wire.Health says.
+func (a *answer) health() *orchestrator.GuestHealth {
+	return &orchestrator.GuestHealth{GuestFacts: a.facts, Free: a.free, Services: a.services}
 }
 
 // more reads what an answer holds beyond the facts.

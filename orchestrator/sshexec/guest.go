@@ -154,12 +154,24 @@ func (s *session) ask(ctx context.Context, kind byte, payload []byte) (a answer,
 	if !ok {
 		return a, errors.New("the helper in the guest ended: " + s.stderr.String())
 	}
-	if f.Kind == wire.Refusal {
+	switch f.Kind {
+	case wire.Refusal:
 		return a, refused(f.Payload)
+	case wire.Answer:
+		a, err = answered(f.Payload)
+		a.facts.RoundTrip = time.Since(began)
+		return a, err
 	}
-	fields, err := wire.DecodeFields(f.Payload)
-	if err != nil || f.Kind != wire.Answer || len(fields) < 5 || a.more(fields[5:]) != nil {
-		return a, errors.New("the helper's answer is not readable")
+	return a, errAnswer
+}
+
+var errAnswer = errors.New("the helper's answer is not readable")
+
+// answered reads an answer frame.
+func answered(payload []byte) (a answer, err error) {
+	fields, err := wire.DecodeFields(payload)
+	if err != nil || len(fields) < 5 || a.more(fields[5:]) != nil {
+		return a, errAnswer
 	}
 	sec, err1 := strconv.ParseInt(fields[2], 10, 64)
 	nano, err2 := strconv.ParseInt(fields[3], 10, 64)
@@ -168,7 +180,7 @@ func (s *session) ask(ctx context.Context, kind byte, payload []byte) (a answer,
 	}
 	a.facts = orchestrator.GuestFacts{
 		BootID: fields[0], Generation: fields[1],
-		Clock: time.Unix(sec, nano), RoundTrip: time.Since(began), Writes: a.writes,
+		Clock: time.Unix(sec, nano), Writes: a.writes,
 	}
 	a.hold = fields[4]
 	return a, nil

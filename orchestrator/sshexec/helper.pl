@@ -281,6 +281,7 @@ sub start {
   close delete $p->{in} unless $stdin;
   $p->{capture} = $user if $how =~ /c/;
   $p->{sync} = $how =~ /s/;
+  $p->{tell} = $how =~ /h/;
   my $fd = call('pidfd', $p->{pid}, 0);
   if ($fd >= 0) { open $p->{pidfd}, '<&=', $fd }
   $p->{until} = mono() + $millis / 1000 if $millis;
@@ -307,13 +308,22 @@ sub collect {
   }
   close delete $run->{pidfd} if $run->{pidfd};
   $run->{over} = mono();
-  return unless $run->{sync};
   # What the command wrote has to outlive the machine's next power cut before
-  # anybody may call it done. It may take long, so a child waits for it.
-  my $pid = fork;
-  if (!defined $pid) { call('sync') }
-  elsif ($pid == 0) { call('sync'); exit 0 }
-  else { $run->{syncer} = $pid }
+  # anybody may call it done.
+  $run->{syncer} = settle() if $run->{sync};
+  # Meanwhile is the time to say how the guest is. One that cannot say it is
+  # asked, and refuses.
+  eval { facts(health()) } if $run->{tell} && $run->{gone} && $run->{reason} eq '';
+}
+
+# settle has everything written that is still in memory. That may take long, so
+# it returns the child that waits for it, unless there was next to nothing to write.
+sub settle {
+  my ($dirty) = (slurp('/proc/meminfo') // '') =~ /^Dirty: +(\d+) kB/m;
+  my $pid = defined $dirty && $dirty < 256 ? undef : fork;
+  if (defined $pid && $pid == 0) { call('sync'); exit 0 }
+  call('sync') unless $pid;
+  $pid;
 }
 
 # synced says that nothing of the command is still on its way to the disk.
@@ -360,17 +370,8 @@ sub facts {
 }
 
 # inspect answers when everything that was written is on the disks: only then do
-# two equal counts say that nothing was written between them. That may take long,
-# so a child waits for it, unless there is next to nothing to write.
-sub inspect {
-  my ($dirty) = (slurp('/proc/meminfo') // '') =~ /^Dirty: +(\d+) kB/m;
-  if (defined $dirty && $dirty < 256) { call('sync'); return inspected() }
-  $syncing = fork;
-  if (defined $syncing && $syncing == 0) { call('sync'); exit 0 }
-  return if $syncing;
-  call('sync');
-  inspected();
-}
+# two equal counts say that nothing was written between them.
+sub inspect { $syncing = settle() or inspected() }
 
 sub inspected { $syncing = undef; attempt(sub { facts('writes', writes()) }) }
 

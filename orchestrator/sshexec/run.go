@@ -84,8 +84,8 @@ func directoryError(dir string, err error) *DirectoryError {
 }
 
 // runOrder builds the payload of a run frame. Its fields are the account, the
-// directory, the guest's own deadline in milliseconds, "1" for a stdin, "1" to
-// report the session, the command, and one NAME=VALUE each for the environment.
+// directory, the guest's own deadline in milliseconds, "1" for a stdin, letters of
+// how it ends, the command, and one NAME=VALUE each for the environment.
 func runOrder(p policy.Permit, r orchestrator.ExecRequest) ([]byte, error) {
 	if !p.Valid() {
 		return nil, errors.New("no permit of the policy")
@@ -110,6 +110,9 @@ func runOrder(p policy.Permit, r orchestrator.ExecRequest) ([]byte, error) {
 	}
 	if p.NeedsBoundary() {
 		how += wire.HowSync
+	}
+	if r.Health {
+		how += wire.HowHealth
 	}
 	fields := []string{string(p.User()), r.Dir, strconv.FormatInt(millis, 10), stdin, how, p.Command()}
 	for k, v := range r.Env {
@@ -238,6 +241,10 @@ func (s *session) run(ctx context.Context, cfg Config, order []byte, r orchestra
 		Truncated: out.total > limit || errs.total > limit,
 		Duration:  cfg.Now().Sub(began),
 		Session:   end.session,
+		Health:    end.health,
+	}
+	if res.Health != nil { // it was said before the end, and the end is what the caller can tell the time of
+		res.Health.RoundTrip = res.Duration
 	}
 	if err != nil {
 		return res, no != nil, err
@@ -258,6 +265,7 @@ func (s *session) run(ctx context.Context, cfg Config, order []byte, r orchestra
 func (t *turn) collect(out, errs *capture) (end ending, err error) {
 	end.code = -1
 	var session *orchestrator.Session
+	var health *orchestrator.GuestHealth
 	for {
 		var f wire.Frame
 		ok := false
@@ -282,9 +290,16 @@ func (t *turn) collect(out, errs *capture) (end ending, err error) {
 			return end, refused(f.Payload)
 		case wire.Session:
 			session = sessionOf(f.Payload)
+		case wire.Answer: // one that cannot be read is as good as none: there will be a question
+			if a, err := answered(f.Payload); err == nil {
+				health = a.health()
+			}
 		case wire.Exit:
-			if end, err = endOf(f.Payload); err == nil && end.reason == "" && end.signal == "" {
-				end.session = session
+			if end, err = endOf(f.Payload); err == nil && end.reason == "" {
+				end.health = health
+				if end.signal == "" {
+					end.session = session
+				}
 			}
 			return end, err
 		}

@@ -214,6 +214,9 @@ func (h *helper) run(payload []byte) {
 	if grp.busy.Load() > 0 {
 		left = "1"
 	}
+	if reason == "" && strings.Contains(f[4], wire.HowHealth) {
+		h.facts(nil, h.g.health()...)
+	}
 	if reason != "" {
 		h.fields(wire.Exit, "9", "0", "1", reason, left)
 	} else {

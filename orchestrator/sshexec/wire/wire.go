@@ -12,7 +12,7 @@ import (
 const (
 	// Run starts a command. Fields: account, directory ("" = home), the
 	// guest's own deadline in ms ("0" = none), "1" for a stdin, letters of how
-	// it ends (HowCapture, HowSync), the command's text, then NAME=VALUE for
+	// it ends (HowCapture, HowSync, HowHealth), the command's text, then NAME=VALUE for
 	// each added variable.
 	Run = 'R'
 	// Stdin is bytes for the command; EOF ends them.
@@ -48,6 +48,7 @@ const (
 const (
 	HowCapture = "c" // the session is reported
 	HowSync    = "s" // what was written is on the guest's disk before Exit
+	HowHealth  = "h" // before Exit comes the Answer to Health, of when all was gone
 )
 
 // What the helper sends.

@@ -117,6 +117,16 @@ func (p *Process) Run(ctx context.Context, sb orchestrator.Sandbox, permit polic
 		left := q.shell.copy()
 		res.Session = &orchestrator.Session{Dir: left.Dir, Env: left.Env}
 	}
+	if err == nil && r.Health && !res.TimedOut {
+		_ = p.C.at(sb.VM, func(v *vm) error {
+			if v.answers() && v.guest.key == sb.HostKey {
+				h := v.health()
+				h.RoundTrip = res.Duration
+				res.Health = &h
+			}
+			return nil
+		})
+	}
 	if r.Stdout != nil {
 		_, _ = r.Stdout.Write(res.Stdout)
 	}

@@ -73,16 +73,17 @@ func (p *Process) SetClock(ctx context.Context, sb orchestrator.Sandbox, t time.
 
 // Health asks the guest how it is: it is well or does not answer.
 func (p *Process) Health(ctx context.Context, sb orchestrator.Sandbox) (h orchestrator.GuestHealth, err error) {
-	err = p.talk(ctx, sb, "health", func(v *vm) error {
-		const total = 10 << 30
-		h = orchestrator.GuestHealth{
-			GuestFacts: v.facts(),
-			Free:       []orchestrator.Space{{Mount: "/", Bytes: total / 2, TotalBytes: total, Inodes: 1 << 18, TotalInodes: 1 << 19}},
-			Services:   map[string]bool{orchestrator.ServiceSSH: true, orchestrator.ServiceAgent: true},
-		}
-		return nil
-	})
+	err = p.talk(ctx, sb, "health", func(v *vm) error { h = v.health(); return nil })
 	return h, err
+}
+
+func (v *vm) health() orchestrator.GuestHealth {
+	const total = 10 << 30
+	return orchestrator.GuestHealth{
+		GuestFacts: v.facts(),
+		Free:       []orchestrator.Space{{Mount: "/", Bytes: total / 2, TotalBytes: total, Inodes: 1 << 18, TotalInodes: 1 << 19}},
+		Services:   map[string]bool{orchestrator.ServiceSSH: true, orchestrator.ServiceAgent: true},
+	}
 }
 
 // Manifest lists files. Each is owned by root and has a mode that says
