@@ -152,7 +152,7 @@ sub walk {
     call('ioprio', 1, 0, 2 << 13 | 7);
     eval {
       require Fcntl;
-      my $list = { to => $to, limit => $limit, hash => $hash, count => 0, wait => [], small => [], room => 0, roots => { map { $_ => 1 } @roots } };
+      my $list = { to => $to, limit => $limit, hash => $hash, count => 0, wait => [], copies => [], copied => 0, room => 0, roots => { map { $_ => 1 } @roots } };
       -x '/usr/bin/sha256sum' or die "/usr/bin/sha256sum is not in the guest" if $hash;
       $walk = { to => $to }; # in this process, for sha
       root($list, $_) for @roots;
@@ -318,40 +318,40 @@ sub flush {
 # digest reads a file. perl-base has no Digest::SHA on Debian 12 (it is in
 # perl), and a digest in plain perl reads less than a megabyte a second, so
 # coreutils' sha256sum does it, which is essential there. A start of it costs
-# more than a small file does: small ones go to it by the dozen, as copies in
-# memory, because a file that it opened itself would change its access time.
+# more than a file of some megabytes does: they go to it by the dozen, as copies
+# in memory, because a file that it opened itself would change its access time.
 sub digest {
   my ($list, $path, $name, $s) = @_;
   my $fh = entry($name, 0, $s);
   return add($list, $path, undef, $!{ENOENT} || $!{ELOOP} ? 'vanished' : "unreadable: $!") unless $fh;
-  if ($s->{size} > 65536) {
+  my $most = 4 << 20;
+  if ($s->{size} > $most) {
     sums($list);
     my $e = add($list, $path, $s, '');
     my @sum = sha($fh) or do { $e->[4] = 'unreadable'; return };
     $e->[3] = $sum[0];
     return;
   }
-  my ($text, $n) = ('');
-  while ($n = sysread $fh, $text, 65536, length $text) { last if length $text > 1 << 20 }
-  my $e = add($list, $path, $s, defined $n ? '' : "unreadable: $!");
-  push @{ $list->{small} }, [$e, $text] if defined $n;
-  sums($list) if @{ $list->{small} } >= 64;
+  my $e = add($list, $path, $s, '');
+  my $copy = memory(0) or die "memory for digests: $!";
+  my ($had, $n, $text) = (0);
+  while ($n = sysread $fh, $text, 262144) {
+    for (my $at = 0; $at < $n;) { $at += syswrite($copy, $text, $n - $at, $at) // die "memory for digests: $!" }
+    last if ($had += $n) > $most; # it grows
+  }
+  return $e->[4] = "unreadable: $!" unless defined $n;
+  push @{ $list->{copies} }, [$e, $copy];
+  sums($list) if ($list->{copied} += $had) > $most || @{ $list->{copies} } >= 64;
 }
 
 sub sums {
   my $list = shift;
-  my @small = @{ $list->{small} } or return;
-  $list->{small} = [];
-  my (@files, @sums);
-  for (@small) {
-    my $f = memory(0) or die "memory for digests: $!";
-    fcntl $f, 2, 0; # open in sha256sum too
-    for (my $at = 0; $at < length $_->[1];) { $at += syswrite($f, $_->[1], 65536, $at) // die "memory for digests: $!" }
-    push @files, $f;
-  }
-  @sums = sha(undef, map { '/proc/self/fd/' . fileno $_ } @files);
-  @sums == @small or die "sha256sum: exit status " . ($? >> 8);
-  $small[$_][0][3] = $sums[$_] for 0 .. $#small;
+  my @copies = @{ $list->{copies} } or return;
+  @$list{qw(copies copied)} = ([], 0);
+  fcntl $_->[1], 2, 0 for @copies; # open in sha256sum too
+  my @sums = sha(undef, map { '/proc/self/fd/' . fileno $_->[1] } @copies);
+  @sums == @copies or die "sha256sum: exit status " . ($? >> 8);
+  $copies[$_][0][3] = $sums[$_] for 0 .. $#copies;
 }
 
 # sha runs sha256sum on a handle or on names of ours.
