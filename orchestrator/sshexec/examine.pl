@@ -118,9 +118,12 @@ sub health {
   # session itself would outlive the one that takes the next.
   my $port = sprintf ':%04X', (split ' ', $ENV{SSH_CONNECTION} // '')[3] || 22;
   my ($sshd, $agent) = (0, 0);
-  for (map { split /\n/, slurp("/proc/net/$_") // '' } 'tcp', 'tcp6') {
-    my @f = split ' ';
-    $sshd = 1 if @f > 7 && $f[1] =~ /\Q$port\E$/ && $f[3] eq '0A' && $f[7] eq '0';
+  for my $family ('tcp', 'tcp6') {
+    last if $sshd;
+    for (split /\n/, slurp("/proc/net/$family") // '') {
+      my @f = split ' ';
+      $sshd = 1 if @f > 7 && $f[1] =~ /\Q$port\E$/ && $f[3] eq '0A' && $f[7] eq '0';
+    }
   }
   $agent = serves($served) if $served;
   if (!$agent) {
@@ -151,7 +154,6 @@ sub walk {
     setpriority 0, 0, 19;
     call('ioprio', 1, 0, 2 << 13 | 7);
     eval {
-      require Fcntl;
       my $list = { to => $to, limit => $limit, hash => $hash, count => 0, wait => [], copies => [], copied => 0, room => 0, roots => { map { $_ => 1 } @roots } };
       -x '/usr/bin/sha256sum' or die "/usr/bin/sha256sum is not in the guest" if $hash;
       $walk = { to => $to }; # in this process, for sha
@@ -255,7 +257,7 @@ sub visit {
   my $e = add($list, $path, $s, '');
   return if $kind != 0040000 || $s->{mount};
   die "$path: more than 400 directories deep" if $depth > 400;
-  my $fh = entry($name, Fcntl::O_DIRECTORY(), $s) or return $e->[4] = 'vanished';
+  my $fh = entry($name, $flag{directory}, $s) or return $e->[4] = 'vanished';
   my @names = names($fh) or return;
   for my $n (@names) {
     chdir $fh or die "enter $path: $!";
@@ -266,8 +268,8 @@ sub visit {
 # entry opens what was looked at, and only that. Reading changes no access time.
 sub entry {
   my ($name, $more, $s) = @_;
-  my $flags = Fcntl::O_RDONLY() | Fcntl::O_NOFOLLOW() | Fcntl::O_NONBLOCK() | $more;
-  my $ok = sysopen my $fh, $name, $flags | Fcntl::O_NOATIME();
+  my $flags = $flag{nofollow} | 04000 | $more; # not blocking
+  my $ok = sysopen my $fh, $name, $flags | 01000000; # no access time
   $ok = sysopen $fh, $name, $flags if !$ok && $!{EPERM};
   $ok or return;
   my $now = look(fileno $fh, '') or return;

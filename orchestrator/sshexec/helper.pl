@@ -24,6 +24,11 @@ my %nr = $Config{archname} =~ /^x86_64/
      umount => 39, fallocate => 47, renameat2 => 276)
   : die "helper: architecture $Config{archname} is not supported\n";
 
+# How files are opened, where architectures differ (01 | 0100, to write what may be
+# new, is the same everywhere): Fcntl would be code from the
+# guest's disk, and takes longer to load than a list of files to make.
+my %flag = $Config{archname} =~ /^aarch64/ ? (directory => 040000, nofollow => 0100000) : (directory => 0200000, nofollow => 0400000);
+
 my $state = '/var/lib/savepoint';
 my $volume = '';       # where the sandbox's workspace volume has to be mounted
 my ($ibuf, $obuf) = ('', '');

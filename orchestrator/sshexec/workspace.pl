@@ -68,11 +68,10 @@ sub attribute {
 sub stamp {
   my $text = shift;
   places();
-  require Fcntl;
   my ($dir, $what) = (ground(), 'open');
   my $write = sub {
     $what = 'open';
-    sysopen my $f, "$dir/generation", Fcntl::O_WRONLY() | Fcntl::O_CREAT(), 0600 or return 0;
+    sysopen my $f, "$dir/generation", 01 | 0100, 0600 or return 0;
     $what = 'write';
     (syswrite($f, pack 'a512', $text) // 0) == 512 && call('fsync', fileno $f) == 0 or return 0;
     open my $d, '<', $dir or return 0;

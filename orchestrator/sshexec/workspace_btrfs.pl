@@ -90,9 +90,8 @@ sub ballasted {
   my $want = $block * $blocks >> 23 << 20; # an eighth, in MiB
   $want = 16 << 20 if $want > 16 << 20;
   my $have = (stat "$volume/ballast")[7] // 0;
-  require Fcntl;
   for (my $more = $want - $have; $more > 0; $more = $more > 1 << 20 ? 1 << 20 : $want - $have) {
-    sysopen my $f, "$volume/ballast", Fcntl::O_WRONLY() | Fcntl::O_CREAT(), 0600 or last;
+    sysopen my $f, "$volume/ballast", 01 | 0100, 0600 or last;
     if (call('fallocate', fileno $f, 0, $have, $more) == 0) { $have += $more } elsif ($more <= 1 << 20) { last }
   }
   $have >= $want / 4;

@@ -251,7 +251,7 @@ func TestFailedSnapshotLeavesNothing(t *testing.T) {
 	f, c := newFakeQEMU(t)
 	f.nodes["disk-scsi0"] = []string{"old"}
 	dir := t.TempDir()
-	im := fakeImg(t, `touch "$5"`)
+	im := fakeImg(t, `touch "$7"`)
 	v := fakeVM(c)
 	v.images = im
 	nodes, err := v.snapshotNodes()
@@ -290,13 +290,13 @@ func TestInterruptedSaveIsEnded(t *testing.T) {
 	f.nodes["disk-scsi0"] = nil
 	dir := t.TempDir()
 	v := fakeVM(c)
-	v.images = fakeImg(t, `touch "$5"`)
+	v.images = fakeImg(t, `touch "$7"`)
 	part := filepath.Join(dir, "first"+partSuffix)
 	if err := os.WriteFile(part, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	if err := v.addState(ctx, part); err != nil {
+	if err := v.addState(ctx, part, map[string]bool{}); err != nil {
 		t.Fatal(err)
 	}
 	f.jobs["save-again"], f.jobs["somebody-else"] = "", ""

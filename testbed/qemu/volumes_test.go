@@ -55,7 +55,7 @@ func withPool(t *testing.T) (*fakeQEMU, *fakeVolumes, *Machines) {
 	f, c := newFakeQEMU(t)
 	vols := &fakeVolumes{qemu: f, taken: map[string][]string{}}
 	v := fakeVM(c)
-	v.volumes, v.images, v.process = vols, fakeImg(t, `touch "$5"`), &process{gone: make(chan struct{})}
+	v.volumes, v.images, v.process = vols, fakeImg(t, `touch "$7"`), &process{gone: make(chan struct{})}
 	v.record.Machine.Disks = append(v.record.Machine.Disks,
 		pve.Disk{Slot: "scsi2", Path: "/pool/a/raw", Format: "raw"}, pve.Disk{Slot: "scsi3", Path: "/pool/b/raw", Format: "raw"})
 	return f, vols, &Machines{vms: map[int]*vm{7: v}}
