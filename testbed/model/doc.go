@@ -18,7 +18,9 @@
 // the plainest value that its schema allows, and takes no turn of the script
 // for it. The same goes for countTokens.
 //
-// Requests returns what was asked so far; Count is how many requests came.
+// Requests returns what was asked so far; Count is how many requests came. Trials
+// are the tool calls that were given out, with what came back of each: the proof
+// that a client tried them.
 //
 // # Invariants
 //

@@ -25,6 +25,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests []Request
+	given    []Call        // in answers to other than side questions, in order
 	turns    sync.Mutex    // held while answer runs: one request at a time
 	closed   chan struct{} // closed under mu
 	http     *http.Server
@@ -142,7 +143,11 @@ func (s *Server) turn(r Request) Turn {
 	}
 	s.turns.Lock()
 	defer s.turns.Unlock()
-	return s.answer(r)
+	t := s.answer(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given = append(s.given, t.Calls...)
+	return t
 }
 
 func apiOf(path string) API {
