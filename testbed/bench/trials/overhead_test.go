@@ -52,6 +52,11 @@ func TestOverheadArms(t *testing.T) {
 	} {
 		plan := bench.Plan{Quick: c.quick, Boundaries: c.boundaries}
 		a := g.arms(bench.NewRun(Overhead(g), plan), world.Box(0), bench.PaperSize)
+		for _, arm := range a.install {
+			if small := arm.Labels[labelPackage] == "small"; small != c.quick {
+				t.Errorf("%s: %s says of its package %q", c.name, arm.Name, arm.Labels[labelPackage])
+			}
+		}
 		if got := names(a.install); got != c.install {
 			t.Errorf("%s: %s, want %s", c.name, got, c.install)
 		}

@@ -22,6 +22,7 @@ type workload struct {
 	quick   bool   // part of a quick run
 	reads   bool   // proved read-only
 	fails   bool   // it ends with exit code failed, after it has changed something
+	small   string // what a quick run has in place of command, labelled so; "" = command
 }
 
 // workloadFails is the label of the command that fails, failed its exit code.
@@ -37,10 +38,11 @@ const out = "/workspace/out"
 // command is, and what developers do all day.
 func workloads() []workload {
 	clean := "rm -rf " + out
+	install := "python3 -m pip install --quiet --no-index --find-links " + stage + "/wheels --target " + out + " --no-cache-dir --disable-pip-version-check "
 	return []workload{
 		{
 			name: bench.WorkloadInstall, quick: true, clean: clean,
-			command: "python3 -m pip install --quiet --no-index --find-links " + stage + "/wheels --target " + out + " --no-cache-dir --disable-pip-version-check " + wheelName,
+			command: install + wheelName, small: install + smallWheelName,
 		},
 		{name: bench.WorkloadRead, quick: true, reads: true, command: "ls /etc"},
 		{name: "git-commit", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && git init -q . && git add -A . && git -c user.name=b -c user.email=b@localhost commit -q -m one"},
@@ -53,7 +55,10 @@ func workloads() []workload {
 
 // workloadFiles are what workloads need in the guest.
 func workloadFiles() map[string]string {
-	files := map[string]string{"wheels/" + strings.ReplaceAll(wheelName, "-", "_") + "-1.0-py3-none-any.whl": wheel()}
+	files := map[string]string{}
+	for name, modules := range map[string]int{wheelName: wheelModules, smallWheelName: smallWheelModules} {
+		files["wheels/"+strings.ReplaceAll(name, "-", "_")+"-1.0-py3-none-any.whl"] = wheel(name, modules)
+	}
 	maps.Copy(files, project())
 	for mb, name := range sizes() {
 		files["fill-"+name+".sh"] = fill(mb)
@@ -105,27 +110,32 @@ sync
 const (
 	wheelName    = "savepoint-bench"
 	wheelModules = 40
+
+	// The small one is for quick runs: what it takes less is the command's own time,
+	// which is in no overhead.
+	smallWheelName    = "savepoint-bench-small"
+	smallWheelModules = 4
 )
 
 // wheel is a package of pure Python, made here so that no index is needed. Its
 // size decides how long the installation takes.
-func wheel() string {
+func wheel(name string, modules int) string {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	record := ""
-	add := func(name, content string) {
-		f, _ := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
+	add := func(path, content string) {
+		f, _ := z.CreateHeader(&zip.FileHeader{Name: path, Method: zip.Deflate, Modified: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
 		_, _ = f.Write([]byte(content)) // into memory
 		sum := sha256.Sum256([]byte(content))
-		record += fmt.Sprintf("%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
+		record += fmt.Sprintf("%s,sha256=%s,%d\n", path, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
 	}
-	pkg := strings.ReplaceAll(wheelName, "-", "_")
-	for i := range wheelModules {
+	pkg := strings.ReplaceAll(name, "-", "_")
+	for i := range modules {
 		add(fmt.Sprintf("%s/m%03d.py", pkg, i), module(i))
 	}
 	add(pkg+"/__init__.py", "")
 	info := pkg + "-1.0.dist-info/"
-	add(info+"METADATA", "Metadata-Version: 2.1\nName: "+wheelName+"\nVersion: 1.0\n")
+	add(info+"METADATA", "Metadata-Version: 2.1\nName: "+name+"\nVersion: 1.0\n")
 	add(info+"WHEEL", "Wheel-Version: 1.0\nGenerator: savepoint\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
 	f, _ := z.CreateHeader(&zip.FileHeader{Name: info + "RECORD", Method: zip.Deflate})
 	_, _ = f.Write([]byte(record + info + "RECORD,,\n"))
