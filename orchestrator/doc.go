@@ -37,9 +37,9 @@
 //	  order the snapshot
 //	| task                 while the cluster works on it
 //	| snapshot, run        nothing lies between them
-//	  run the command
+//	  run the command, whose end says how the guest is
 //	| ran                  only when validation commands follow; else with the next
-//	  validate
+//	  validate             asks how it is only when something was validated since
 //	| commit, committed    the commit point; no call to the cluster
 //
 // or instead of the last:

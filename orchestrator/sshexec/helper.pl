@@ -25,8 +25,8 @@ my %nr = $Config{archname} =~ /^x86_64/
   : die "helper: architecture $Config{archname} is not supported\n";
 
 # How files are opened, where architectures differ (01 | 0100, to write what may be
-# new, is the same everywhere): Fcntl would be code from the
-# guest's disk, and takes longer to load than a list of files to make.
+# new, is the same everywhere): Fcntl would be code from the guest's disk, and
+# takes longer to load than a list of files to make.
 my %flag = $Config{archname} =~ /^aarch64/ ? (directory => 040000, nofollow => 0100000) : (directory => 0200000, nofollow => 0400000);
 
 my $state = '/var/lib/savepoint';
@@ -34,6 +34,7 @@ my $volume = '';       # where the sandbox's workspace volume has to be mounted
 my ($ibuf, $obuf) = ('', '');
 my ($run, $spare, $serial, $quit) = (undef, undef, 0, 0);
 my ($walk, $tap);      # the manifest being made; the text of session capture
+my $boot = '';         # the guest's boot, which we do not outlive
 my $syncing;           # the child that inspect waits for
 my ($base, $mode) = ('', 'tree');
 my $beat = 30;         # seconds of silence before a sign of life
@@ -369,8 +370,7 @@ sub feed {
 # --- Questions ----------------------------------------------------------------
 
 sub facts {
-  my $boot = slurp('/proc/sys/kernel/random/boot_id') // '';
-  chomp $boot;
+  chomp($boot = slurp('/proc/sys/kernel/random/boot_id') // '') if $boot eq '';
   frame('G', $boot, generation(), clock(0), $mode, @_);
 }
 

@@ -73,9 +73,9 @@ const (
 	Session = 'N'
 	// Answer: fields boot id, generation, seconds and nanoseconds of the clock,
 	// how commands are held together. The first two are empty in answers to other
-	// than Facts, Mark and Health. To Health then, in any order: "space",
-	// directory, free and all bytes, free and all inodes; "service", name, "1" if
-	// it runs.
+	// than Facts, Mark, Health and HowHealth. For the last two then, in any order:
+	// "space", directory, free and all bytes, free and all inodes; "service", name,
+	// "1" if it runs.
 	Answer = 'G'
 	// Entries are part of a manifest. Six fields each: path; numbers; target of
 	// a link; sha256 in hexadecimal or ""; "", "absent", "vanished" or a
