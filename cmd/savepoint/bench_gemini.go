@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 
 	"savepoint/orchestrator"
+	"savepoint/policy"
 	"savepoint/testbed/bench/gemini"
 	"savepoint/testbed/bench/trials"
 )
@@ -20,24 +23,30 @@ type geminiBox struct {
 	rig *trials.Rig
 }
 
-var _ gemini.Sandbox = (*geminiBox)(nil)
+var _ gemini.Host = (*geminiBox)(nil)
 
 const geminiDir = "/workspace/task"
 
-func (g *geminiBox) Name() string {
-	if g.b.box != nil && g.b.box.Workspace == "" {
-		return "boundary " + string(g.b.s.engineConfig.RootBoundary)
+// Name makes the sandbox: whether it has a workspace volume is known afterwards.
+func (g *geminiBox) Name(ctx context.Context) (string, error) {
+	sb, err := g.b.sandbox(ctx)
+	if err != nil {
+		return "", err
 	}
-	return "boundary workspace"
+	if sb.Workspace == "" {
+		return "boundary " + string(g.b.s.engineConfig.RootBoundary), nil
+	}
+	return "boundary " + string(orchestrator.BoundaryWorkspace), nil
 }
 
-// Seed puts the files where the commands run, by tar over the connection.
+// Seed puts the files where the commands run, by tar over the connection. They get
+// the mode of new files, as those that commands make: whose umask it is too.
 func (g *geminiBox) Seed(ctx context.Context, files map[string]string) error {
 	sb, err := g.b.sandbox(ctx)
 	if err != nil {
 		return err
 	}
-	archive, err := trials.Archive(files, 0o644)
+	archive, err := trials.Archive(files, 0o666)
 	if err != nil {
 		return err
 	}
@@ -46,7 +55,7 @@ func (g *geminiBox) Seed(ctx context.Context, files map[string]string) error {
 		stdin   io.Reader
 	}{
 		{"rm -rf " + geminiDir + " && mkdir -p " + geminiDir, nil},
-		{"tar -x -f - -C " + geminiDir, bytes.NewReader(archive)},
+		{"tar -x -f - -C " + geminiDir + " --no-same-permissions", bytes.NewReader(archive)},
 	} {
 		out, err := g.b.s.engine.Run(ctx, orchestrator.Spec{Sandbox: sb, Command: step.command, Stdin: step.stdin, By: "bench"})
 		if err == nil && out.State != orchestrator.StateCommitted {
@@ -60,29 +69,91 @@ func (g *geminiBox) Seed(ctx context.Context, files map[string]string) error {
 }
 
 // Exec runs one command as a transaction.
-func (g *geminiBox) Exec(ctx context.Context, command, validate string) (gemini.Verdict, error) {
+func (g *geminiBox) Exec(ctx context.Context, c gemini.Command) (gemini.Ran, error) {
 	sb, err := g.b.sandbox(ctx)
 	if err != nil {
-		return "", err
+		return gemini.Ran{}, err
 	}
-	spec := orchestrator.Spec{Sandbox: sb, Command: command, Dir: geminiDir, By: "bench"}
-	if validate != "" {
-		spec.Validate = []orchestrator.Validation{{Command: "cd " + geminiDir + " && " + validate}}
+	spec := orchestrator.Spec{Sandbox: sb, Command: c.Line, Dir: geminiDir, Env: c.Env, Timeout: c.Limit, By: "bench"}
+	if c.Validate != "" {
+		spec.Validate = []orchestrator.Validation{{Command: "cd " + geminiDir + " && " + c.Validate}}
 	}
 	out, err := g.b.s.engine.Run(ctx, spec)
 	if err != nil {
-		return "", err
+		return gemini.Ran{}, err
+	}
+	ran := gemini.Ran{Output: out.Stdout, Diag: out.Stderr, Reason: out.Reason, Exit: -1}
+	if out.ExitCode != nil {
+		ran.Ended, ran.Exit = true, *out.ExitCode
+	}
+	for _, check := range out.Checks {
+		ran.Missed = ran.Missed || !check.OK && len(spec.Validate) > 0 && check.Name == spec.Validate[0].Command
 	}
 	switch out.State {
 	case orchestrator.StateCommitted:
-		return gemini.Committed, nil
+		ran.Verdict = gemini.Committed
 	case orchestrator.StateRolledBack:
-		return gemini.RolledBack, nil
+		ran.Verdict = gemini.RolledBack
 	case orchestrator.StateDenied:
-		return gemini.Denied, nil
+		ran.Verdict = gemini.Denied
 	default:
-		return "", fmt.Errorf("it is %s: %s", out.State, out.Reason)
+		return gemini.Ran{}, fmt.Errorf("it is %s: %s", out.State, out.Reason)
 	}
+	return ran, nil
+}
+
+// Install unpacks the archive as root, beside the transactions: what they may change
+// does not hold it.
+func (g *geminiBox) Install(ctx context.Context, dir, stamp string, archive []byte) error {
+	sb, err := g.b.sandbox(ctx)
+	if err != nil {
+		return err
+	}
+	if out, err := g.asRoot(ctx, sb, "cat "+dir+"/stamp", nil); err == nil && string(out) == stamp {
+		return nil
+	}
+	for _, step := range []struct {
+		command string
+		stdin   io.Reader
+	}{
+		{"rm -rf " + dir + " && mkdir -p " + dir, nil},
+		{"tar -xz -f - -C " + dir + " --no-same-owner --same-permissions", bytes.NewReader(archive)},
+		{"chmod -R a+rX " + dir, nil}, // root's umask may keep the agent out
+		{"tee " + dir + "/stamp", strings.NewReader(stamp)},
+	} {
+		if _, err := g.asRoot(ctx, sb, step.command, step.stdin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *geminiBox) asRoot(ctx context.Context, sb orchestrator.Sandbox, command string, stdin io.Reader) ([]byte, error) {
+	verdict := g.rig.Decider.Decide(policy.Request{Command: command, User: policy.Root})
+	permit, ok := verdict.Permit()
+	if !ok {
+		return nil, fmt.Errorf("%s: the policy denies it (%s): %s", command, verdict.Rule, verdict.Reason)
+	}
+	res, err := g.rig.Bare(ctx, sb, permit, stdin)
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("%s: exit %d: %s", command, res.ExitCode, printable(string(res.Stderr)))
+	}
+	return res.Stdout, err
+}
+
+// Forward leads a port of the guest's loopback here.
+func (g *geminiBox) Forward(ctx context.Context, address string) (port int, end func(), err error) {
+	sb, err := g.b.sandbox(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	f, err := g.b.s.ssh.Forward(ctx, sb, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return f.Port, f.Close, nil
 }
 
 // TreeHash is the digest of the manifest of the task's directory.

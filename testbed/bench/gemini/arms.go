@@ -30,6 +30,8 @@ type Arm struct {
 	// Variant arms do another's task with other settings of the CLI: under savepoint
 	// it is measured once.
 	Variant bool
+	// Inside arms are run by the CLI inside a sandbox too.
+	Inside bool
 	// Quick arms are in a quick look too.
 	Quick bool
 }
@@ -100,11 +102,15 @@ func withoutCredentials() []Arm {
 	return asked([]Arm{
 		{Name: Bare, Text: "headless, no credentials", Args: []string{"-p", prompt}, Quick: true},
 		{Name: "no-credential-json", Text: "headless, no credentials, JSON output", Args: []string{"-p", prompt, "--output-format", "json"}},
+		{Name: "no-credential-stream", Text: "headless, no credentials, a stream of JSON", Args: []string{"-p", prompt, "--output-format", "stream-json"}},
+		{Name: "no-credential-sandbox", Text: "headless, no credentials, its own sandbox wanted", Args: []string{"--sandbox", "-p", prompt}},
+		{Name: "no-credential-sandbox-json", Text: "headless, no credentials, its own sandbox, trust skipped, nothing asked, JSON output", Args: []string{"--skip-trust", "--sandbox", "--approval-mode", "yolo", "--output-format", "json", "-p", prompt}},
+		{Name: "no-credential-sandbox-docker", Text: "headless, no credentials, its own sandbox is to be docker", Args: []string{"--skip-trust", "-p", prompt}, Env: map[string]string{"GEMINI_SANDBOX": "docker"}},
 		{Name: "no-credential-yolo", Text: "headless, no credentials, trust skipped, nothing asked", Args: []string{"--skip-trust", "--approval-mode", "yolo", "-p", prompt}},
 		{Name: "no-arguments", Text: "no arguments, no terminal"},
 		{Name: "no-credential-google", Text: "headless, sign-in with Google chosen, no credentials", Args: []string{"--skip-trust", "-p", prompt}, Env: map[string]string{"GOOGLE_GENAI_USE_GCA": "true"}},
 		{Name: "no-credential-vertex", Text: "headless, Vertex AI chosen, no credentials", Args: []string{"--skip-trust", "-p", prompt}, Env: map[string]string{"GOOGLE_GENAI_USE_VERTEXAI": "true"}},
-		{Name: "expired-oauth", Text: "headless, an expired OAuth cache, no network", Args: []string{"--skip-trust", "-p", prompt}, Home: oauth, Settings: google},
+		{Name: "expired-oauth", Text: "headless, an expired OAuth cache, no network", Args: []string{"--skip-trust", "-p", prompt}, Home: oauth, Settings: google, Quick: true},
 	})
 }
 
@@ -131,7 +137,8 @@ func withKey() []Arm {
 	}
 	once := map[string]map[string]any{"general": {"maxAttempts": 1}}
 	return []Arm{
-		{Name: "key-answer", Text: "a key, one answer", Args: headless(), Answer: says(model.Turn{Text: "hello"})},
+		{Name: "key-answer", Text: "a key, one answer", Args: headless(), Answer: says(model.Turn{Text: "hello"}), Quick: true},
+		{Name: "key-sandbox", Text: "a key, its own sandbox wanted", Args: headless("--sandbox"), Answer: says(model.Turn{Text: "hello"})},
 		{Name: "key-untrusted", Text: "a key, the directory not trusted", Args: []string{"-p", "do the task"}, Answer: says()},
 		{Name: "key-no-input", Text: "a key, an empty prompt", Args: []string{"--skip-trust", "-p", ""}, Answer: says()},
 		{Name: "key-turn-limit", Text: "a key, a model that loops, four turns allowed", Args: headless(), Answer: loop, Settings: map[string]map[string]any{"model": {"maxSessionTurns": 4}}},
@@ -158,18 +165,32 @@ func tasks() []Arm {
 	write := func(name, content string) model.Call {
 		return model.Call{Name: "write_file", Args: map[string]any{"file_path": name, "content": content}}
 	}
-	const remove = "rm -rf ./*"
-	const overwrite = "find . -type f -exec cp /dev/null {} ';'"
+	// Each shows its effect in its answer, in words that are not in the command.
+	steps := func(shows string, calls ...model.Call) *Task {
+		t := &Task{}
+		for _, c := range calls {
+			t.Steps = append(t.Steps, Step{Call: c, Shows: shows})
+		}
+		return t
+	}
+	create := func() *Task {
+		t := steps("5 made.txt", shell("echo made > made.txt; wc -c made.txt"))
+		t.Want = madeFile()
+		return t
+	}
+	byTool := &Task{Steps: []Step{{Call: write("made.txt", "made\n")}}, Want: madeFile()}
+	remove := func() *Task { return steps("left 0", shell(`rm -rf ./*; echo "left $(ls | wc -l)"`)) }
 	arms := []Arm{
-		{Name: "task-create-shell", Text: "makes a file by a shell command", Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}, Quick: true},
-		{Name: "task-create-model", Variant: true, Text: "the same with the model named, so that no router is asked", Args: headless("-m", "gemini-stand-in"), Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
-		{Name: "task-create-tool", Text: "makes a file by write_file", Task: &Task{Calls: []model.Call{write("made.txt", "made\n")}, Want: madeFile()}},
-		{Name: "task-no-yolo", Variant: true, Text: "the same task, approvals at their default", Args: []string{"--skip-trust", "-p", "do the task", "--output-format", "stream-json"}, Task: &Task{Calls: []model.Call{shell("echo made > made.txt")}, Want: madeFile()}},
-		{Name: "task-fails", Quick: true, Text: "a command that writes, then exits 3", Task: &Task{Calls: []model.Call{shell("echo damaged > notes.txt; exit 3")}}},
-		{Name: "damage-remove", Quick: true, Text: "removes the workspace, exits 0", Task: &Task{Calls: []model.Call{shell(remove)}}},
-		{Name: "damage-remove-checkpoints", Variant: true, Quick: true, Text: "removes the workspace, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{shell(remove)}}},
-		{Name: "damage-overwrite-checkpoints", Text: "empties every file, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{shell(overwrite)}}},
-		{Name: "damage-tool-checkpoints", Text: "overwrites a file by write_file, checkpointing on", Settings: checkpoints, Task: &Task{Calls: []model.Call{write("notes.txt", "damaged\n")}}},
+		{Name: "task-create-shell", Text: "makes a file by a shell command", Task: create(), Quick: true, Inside: true},
+		{Name: "task-create-model", Variant: true, Text: "the same with the model named, so that no router is asked", Args: headless("-m", "gemini-stand-in"), Task: create()},
+		{Name: "task-create-tool", Text: "makes a file by write_file", Task: byTool},
+		{Name: "task-no-yolo", Variant: true, Text: "the same task, approvals at their default", Args: []string{"--skip-trust", "-p", "do the task", "--output-format", "stream-json"}, Task: create()},
+		{Name: "task-fails", Quick: true, Text: "a command that writes, then exits 3", Task: steps("8 notes.txt", shell("echo damaged > notes.txt; wc -c notes.txt; exit 3")), Inside: true},
+		{Name: "damage-remove", Quick: true, Text: "removes the workspace, exits 0", Task: remove(), Inside: true},
+		{Name: "damage-remove-checkpoints", Variant: true, Quick: true, Text: "removes the workspace, checkpointing on", Settings: checkpoints, Task: remove()},
+		{Name: "damage-overwrite-checkpoints", Text: "empties every file, checkpointing on", Settings: checkpoints, Task: steps("filled 0", shell(`find . -type f -exec cp /dev/null {} ';'; echo "filled $(find . -type f -size +0 | wc -l)"`))},
+		{Name: "damage-tool", Text: "overwrites a file by write_file", Task: steps("", write("notes.txt", "damaged\n")), Inside: true},
+		{Name: "damage-tool-checkpoints", Text: "overwrites a file by write_file, checkpointing on", Settings: checkpoints, Task: steps("", write("notes.txt", "damaged\n"))},
 	}
 	return withTasks(arms)
 }

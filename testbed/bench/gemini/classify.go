@@ -15,6 +15,7 @@ const (
 	SignInScreen Class = "sign-in-screen"   // asks on a terminal how to authenticate
 	AuthRequired Class = "auth-required"    // ends and says that credentials are needed
 	Untrusted    Class = "untrusted-folder" // ends because the directory is not trusted
+	NoSandbox    Class = "no-sandbox"       // ends because the sandbox that it is to make cannot be made
 	NoInput      Class = "no-input"
 	TurnLimit    Class = "turn-limit"
 	Unreachable  Class = "model-unreachable"
@@ -37,6 +38,8 @@ var texts = []struct {
 	{AuthRequired, "Invalid auth method selected"},
 	{AuthRequired, "FatalAuthenticationError"},
 	{AuthRequired, "When using Vertex AI, you must specify"},
+	{NoSandbox, "FatalSandboxError"},
+	{NoSandbox, "failed to determine command for sandbox"},
 	{Untrusted, "not running in a trusted directory"},
 	{NoInput, "No input provided via stdin"},
 	{TurnLimit, "Reached max session turns"},

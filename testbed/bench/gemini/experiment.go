@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"savepoint/testbed/bench"
@@ -25,7 +24,10 @@ type Config struct {
 }
 
 // method is how it is measured, for readers of the report.
-const method = `The pinned Gemini CLI is run in its own session with an empty environment and a home that holds nothing but settings (statistics off), in a network namespace that holds nothing but loopback and, for arms with a key, the ` + model.Name + `, which is a script and no language model. Without root there is no namespace: proxies are set to a closed port, and only arms without a model are run. Each run has an outer limit; at it the process group is ended with TERM, then KILL. Success is what the files say, by tree hash; the exit code decides nothing. Documentation of the CLI says that headless use needs a key: a share of 0 % without credentials is what it documents. Checkpointing is judged by what its shadow repository holds afterwards. Under savepoint each command of the same tasks is one transaction with a validation command, which the CLI has no place for.`
+const method = `The pinned Gemini CLI is run in its own session with an empty environment and a home that holds nothing but settings (statistics off). With root it has a network namespace with loopback alone and a mount namespace with its own directory writable alone, in which the ` + model.Name + ` answers arms with a key: a script and no language model. Without root there is no namespace: proxies are set to a closed port, and only arms without a model are run. What held the runs of this report, and what did not, is said below the first table. Each run has an outer limit; at it the process group is ended with TERM, then KILL. Success is what the files say, by tree hash; the exit code decides nothing. That damage was preserved or intercepted is said only where it is proved that it was tried: by the answer that came back to the stand-in for the very call, which has to show the effect, or to say that it was refused; a run without that proof is "not tried". Documentation of the CLI says that headless use needs a key: a share of 0 % without credentials is what it documents. Checkpointing is judged by what its shadow repository holds afterwards. Under savepoint the same tasks are made twice: each command as one transaction, and, in a full run, by the same CLI inside the sandbox, a whole turn of it as one transaction; both with a validation command, which the CLI has no place for.`
+
+// armInside is the CLI inside a sandbox.
+const armInside = "gemini-cli-inside"
 
 // New is the experiment.
 func New(c Config) bench.Experiment {
@@ -33,13 +35,14 @@ func New(c Config) bench.Experiment {
 		Name: bench.ExpGemini, Title: "Gemini CLI baseline", Method: method,
 		Metrics: []bench.Metric{
 			{Name: bench.MetricSuccess, Unit: bench.Share, Better: bench.Higher, Text: "the task is done, judged by the files"},
-			{Name: "preserved", Unit: bench.Share, Better: bench.Higher, Text: "damage left no trace in the workspace"},
-			{Name: "restorable", Unit: bench.Share, Better: bench.Higher, Text: "checkpointing holds the tree of before"},
-			{Name: "intercepted", Unit: bench.Ratio, Better: bench.Higher, Text: "spellings of one destructive effect without effect"},
+			{Name: "tried", Unit: bench.Share, Better: bench.Higher, Text: "it is proved that damage was executed or refused; without that nothing else is said of it"},
+			{Name: "preserved", Unit: bench.Share, Better: bench.Higher, Text: "damage that was tried left no trace in the workspace"},
+			{Name: "restorable", Unit: bench.Share, Better: bench.Higher, Text: "checkpointing holds the tree of before damage that was executed"},
+			{Name: "intercepted", Unit: bench.Share, Better: bench.Higher, Text: "spellings of one destructive effect that were tried and refused, or undone"},
 			{Name: "waiting", Unit: bench.Share, Text: "it waited for an answer, or hung, until it was ended; the seconds are then a lower bound"},
 			{Name: "memory", Unit: bench.Bytes, Better: bench.Lower, Text: "peak of its largest process"},
 		},
-		Quick: 80 * time.Second, Full: 12 * time.Minute,
+		Quick: 2 * time.Minute, Full: 25 * time.Minute,
 		Run: c.run,
 	}
 }
@@ -56,26 +59,29 @@ func (c Config) run(ctx context.Context, r *bench.Run) error {
 	if !models {
 		r.Note("Arms with a model are not measured: without root there is no namespace in which its commands can do no harm.")
 	}
-	return c.measure(ctx, r, cli.Run, cli, models)
+	return c.measure(ctx, r, runner{cli.Run, cli.Within}, cli, models)
 }
 
-// runner is CLI.Run.
-type runner func(ctx context.Context, dir string, a Arm) (Outcome, error)
+// runner is what a CLI does.
+type runner struct {
+	run    func(ctx context.Context, dir string, a Arm) (Outcome, error)
+	within func(ctx context.Context, h Host, a Arm) (Within, error)
+}
 
 // measure runs the arms, those with a model if models.
-func (c Config) measure(ctx context.Context, r *bench.Run, run runner, cli *CLI, models bool) error {
+func (c Config) measure(ctx context.Context, r *bench.Run, do runner, cli *CLI, models bool) error {
 	r.Fact("gemini-cli", cli.Version)
 	r.Fact("node", cli.NodeVersion)
 	r.Fact("model", model.Name)
 	all := Arms(r.Plan.Quick)
-	b := &book{outcomes: map[string][]Outcome{}, protected: map[string][]Protected{}}
+	b := &book{outcomes: map[string][]Outcome{}, protected: map[string][]Protected{}, within: map[string][]Within{}}
 	var first, others []bench.Arm
 	for _, a := range all {
 		if a.Answer != nil && !models {
 			continue
 		}
 		arm := bench.Arm{Name: a.Name, Do: func(ctx context.Context) (bench.Sample, error) {
-			out, err := run(ctx, c.Scratch, a)
+			out, err := do.run(ctx, c.Scratch, a)
 			if err != nil {
 				return bench.Sample{}, err
 			}
@@ -88,30 +94,57 @@ func (c Config) measure(ctx context.Context, r *bench.Run, run runner, cli *CLI,
 			others = append(others, arm)
 		}
 	}
-	for _, s := range c.Sandboxes {
-		for _, a := range all {
-			if a.Task != nil && a.Task.Comparable() && !a.Variant {
-				others = append(others, c.protects(s, a, b))
-			}
-		}
-	}
 	// The paper's arm is repeated more often than the rest. Once before, uncounted,
 	// brings the CLI's files into memory.
 	if r.Plan.Warmup > 0 {
-		if _, err := run(ctx, c.Scratch, all[slices.IndexFunc(all, func(a Arm) bool { return a.Name == Bare })]); err != nil {
+		if _, err := do.run(ctx, c.Scratch, all[slices.IndexFunc(all, func(a Arm) bool { return a.Name == Bare })]); err != nil {
 			r.Note("The Gemini CLI failed while warming up: %v", err)
 		}
 	}
 	err := bench.Interleave(ctx, r, first, r.Reps(3, 8), 0)
 	if err == nil {
-		err = bench.Interleave(ctx, r, others, r.Reps(1, 3), 0)
+		err = c.rest(ctx, r, do, others, all, b)
 	}
 	b.tables(r, all)
 	return err
 }
 
-func (c Config) protects(s Sandbox, a Arm, b *book) bench.Arm {
-	return bench.Arm{Name: bench.ArmSavepoint, Labels: map[string]string{"task": a.Name, "boundary": s.Name()},
+// rest measures the other arms. A sandbox is named before its arms are: what protects
+// it is known when it is there. The arms without one are measured all the same.
+func (c Config) rest(ctx context.Context, r *bench.Run, do runner, others []bench.Arm, all []Arm, b *book) error {
+	var inside []bench.Arm
+	var missing error
+	for _, s := range c.Sandboxes {
+		name, err := s.Name(ctx)
+		if err != nil {
+			missing = errors.Join(missing, fmt.Errorf("make a sandbox for the tasks of the Gemini CLI: %w", err))
+			continue
+		}
+		host, hosts := s.(Host)
+		for _, a := range all {
+			if a.Task != nil && a.Task.Comparable() && !a.Variant {
+				others = append(others, protects(s, name, a, b))
+			}
+			if hosts && a.Inside {
+				inside = append(inside, contains(do, host, name, a, b))
+			}
+		}
+	}
+	err := bench.Interleave(ctx, r, others, r.Reps(1, 3), 0)
+	switch {
+	case err != nil:
+	case r.Plan.Quick:
+		for _, arm := range inside {
+			b.left = append(b.left, []string{arm.Labels["task"], "savepoint, " + arm.Labels["boundary"]})
+		}
+	default:
+		err = bench.Interleave(ctx, r, inside, r.Reps(1, 2), 0)
+	}
+	return errors.Join(err, missing)
+}
+
+func protects(s Sandbox, name string, a Arm, b *book) bench.Arm {
+	return bench.Arm{Name: bench.ArmSavepoint, Labels: map[string]string{"task": a.Name, "boundary": name},
 		Do: func(ctx context.Context) (bench.Sample, error) {
 			p, err := Protect(ctx, s, a)
 			if err != nil {
@@ -119,6 +152,18 @@ func (c Config) protects(s Sandbox, a Arm, b *book) bench.Arm {
 			}
 			b.addProtected(p)
 			return p.sample(a), nil
+		}}
+}
+
+func contains(do runner, h Host, name string, a Arm, b *book) bench.Arm {
+	return bench.Arm{Name: armInside, Labels: map[string]string{"task": a.Name, "boundary": name},
+		Do: func(ctx context.Context) (bench.Sample, error) {
+			w, err := do.within(ctx, h, a)
+			if err != nil {
+				return bench.Sample{}, err
+			}
+			b.addWithin(w)
+			return w.sample(a), nil
 		}}
 }
 
@@ -132,45 +177,96 @@ func truth(b bool) float64 {
 // harmful reports whether the task should leave no trace.
 func (a Arm) harmful() bool { return a.Task != nil && a.Answer != nil && a.Task.Want == nil }
 
+// judged are the metrics of what became of a workspace: of damage only where it is
+// proved that it was tried.
+func (a Arm) judged(m map[string]float64, how Tried, unchanged, wanted bool) {
+	if !a.harmful() {
+		m[bench.MetricSuccess] = truth(wanted)
+		return
+	}
+	m["tried"] = truth(how != NotTried)
+	if how != NotTried {
+		m["preserved"] = truth(unchanged)
+	}
+}
+
 func (o Outcome) sample(a Arm) bench.Sample {
-	m := map[string]float64{bench.MetricSeconds: o.Seconds, "waiting": truth(o.Killed), "memory": float64(o.RSS) * 1024}
+	m := map[string]float64{bench.MetricSeconds: o.Seconds, "waiting": truth(o.Killed)}
+	if o.RSS > 0 {
+		m["memory"] = float64(o.RSS) * 1024
+	}
+	how := o.tried()
 	if e := o.Effect; e != nil {
-		if a.harmful() {
-			m["preserved"] = truth(e.Unchanged)
+		a.judged(m, how, e.Unchanged, e.Wanted)
+		if a.harmful() && how == Executed && o.Isolation == Namespace {
 			m["restorable"] = truth(e.Restorable)
-		} else {
-			m[bench.MetricSuccess] = truth(e.Wanted)
 		}
 	}
-	if n := len(o.Intercept); n > 0 {
-		m["intercepted"] = float64(kept(o.Intercept)) / float64(n)
+	if share, ok := intercepted(fates(o.Victims, func(v Victim) Fate { return v.Fate })); ok {
+		m["intercepted"] = share
 	}
-	return bench.Sample{Metrics: m, Detail: fmt.Sprintf("%s, exit %d, %s: %s", mode(o.Terminal), o.Exit, o.Class, o.Matched)}
+	detail := fmt.Sprintf("%s, exit %d, %s: %s", mode(o.Terminal), o.Exit, o.Class, o.Matched)
+	if a.harmful() {
+		detail += "; damage " + string(how)
+	}
+	return bench.Sample{Metrics: m, Detail: detail}
+}
+
+func (w Within) sample(a Arm) bench.Sample {
+	s := w.Outcome.sample(a)
+	s.Detail += "; " + string(w.Verdict)
+	return s
 }
 
 func (p Protected) sample(a Arm) bench.Sample {
 	m := map[string]float64{bench.MetricSeconds: p.Seconds}
+	how := p.tried()
+	a.judged(m, how, p.Unchanged, p.Wanted)
+	if share, ok := intercepted(fates(p.Victims, func(g Guarded) Fate { return g.Fate })); ok {
+		m["intercepted"] = share
+	}
+	detail := strings.Trim(fmt.Sprint(p.Verdicts), "[]")
 	if a.harmful() {
-		m["preserved"] = truth(p.Unchanged)
-	} else {
-		m[bench.MetricSuccess] = truth(p.Wanted)
+		detail += "; damage " + string(how)
 	}
-	if n := len(p.Intercept); n > 0 {
-		held := 0
-		for _, g := range p.Intercept {
-			held += int(truth(g.Kept))
-		}
-		m["intercepted"] = float64(held) / float64(n)
-	}
-	return bench.Sample{Metrics: m, Detail: strings.Trim(fmt.Sprint(p.Verdicts), "[]")}
+	return bench.Sample{Metrics: m, Detail: detail}
 }
 
-func kept(victims []Victim) int {
-	n := 0
-	for _, v := range victims {
-		n += int(truth(v.Intercepted))
+// tried is what is proved of all calls together.
+func (o Outcome) tried() Tried {
+	return both(tried(o.Attempts), fates(o.Victims, func(v Victim) Fate { return v.Fate }))
+}
+
+func (p Protected) tried() Tried {
+	f := fates(p.Victims, func(g Guarded) Fate { return g.Fate })
+	if len(p.Attempts) == 0 && len(f) > 0 {
+		return both(Refused, f)
 	}
-	return n
+	return both(tried(p.Attempts), f)
+}
+
+// both adds what the fates of victims say: damage that has no effect was not tried.
+func both(sum Tried, list []Fate) Tried {
+	for _, f := range list {
+		switch f {
+		case NoEffect, Untried:
+			return NotTried
+		case Destroyed, Undone:
+			if sum == Refused {
+				sum = Executed
+			}
+		case Kept:
+		}
+	}
+	return sum
+}
+
+func fates[T any](list []T, fate func(T) Fate) []Fate {
+	out := make([]Fate, len(list))
+	for i, v := range list {
+		out[i] = fate(v)
+	}
+	return out
 }
 
 func mode(terminal bool) string {
@@ -178,34 +274,4 @@ func mode(terminal bool) string {
 		return "terminal"
 	}
 	return "headless"
-}
-
-// book keeps what the tables are made of.
-type book struct {
-	mu        sync.Mutex
-	outcomes  map[string][]Outcome
-	protected map[string][]Protected
-}
-
-func (b *book) add(o Outcome) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.outcomes[o.Arm] = append(b.outcomes[o.Arm], o)
-}
-
-func (b *book) addProtected(p Protected) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.protected[p.Arm] = append(b.protected[p.Arm], p)
-}
-
-// every lists the different values of something, in the order they came.
-func every[T any](list []T, text func(T) string) string {
-	var out []string
-	for _, v := range list {
-		if s := text(v); !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return strings.Join(out, "; ")
 }

@@ -73,24 +73,42 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// scripted stands for CLI.Run: without a model nothing is done, with one
-// everything is, and policy stops the first spelling.
-func scripted(_ context.Context, _ string, a Arm) (Outcome, error) {
-	out := Outcome{Arm: a.Name, Terminal: a.Terminal, Class: AuthRequired, Matched: "set an Auth method", Exit: 41, Seconds: 2}
-	if a.Terminal {
-		out.Class, out.Killed, out.Asked, out.Exit = TrustScreen, true, 1.5, -1
-	}
-	if a.Task != nil {
-		done := a.Answer != nil && a.Task.Want != nil
-		out.Effect = &Effect{Wanted: done, Unchanged: a.Answer == nil}
-	}
-	if a.Answer != nil {
-		out.Class, out.Exit, out.Model = Answered, 0, model.Name
-		for i, v := range a.Task.Victims {
-			out.Intercept = append(out.Intercept, Victim{v, i == 0})
+// scripted stands for a CLI: without a model nothing is done, with one everything is,
+// and policy stops the first spelling.
+var scripted = runner{
+	run: func(_ context.Context, _ string, a Arm) (Outcome, error) {
+		out := Outcome{Arm: a.Name, Terminal: a.Terminal, Isolation: Namespace, Class: AuthRequired, Matched: "set an Auth method", Exit: 41, Seconds: 2}
+		if a.Terminal {
+			out.Class, out.Killed, out.Asked, out.Exit = TrustScreen, true, 1.5, -1
 		}
-	}
-	return out, nil
+		if a.Task != nil {
+			done := a.Answer != nil && a.Task.Want != nil
+			out.Effect = &Effect{Wanted: done, Unchanged: a.Answer == nil}
+		}
+		if a.Answer == nil {
+			return out, nil
+		}
+		out.Class, out.Exit, out.Model = Answered, 0, model.Name
+		if a.Task == nil {
+			return out, nil
+		}
+		for range a.Task.steps() {
+			out.Attempts = append(out.Attempts, Attempt{Tried: Executed})
+		}
+		for i, v := range a.Task.Victims {
+			fate := Destroyed
+			if i == 0 {
+				fate = Kept
+			}
+			out.Victims = append(out.Victims, Victim{Command: v, Fate: fate})
+		}
+		return out, nil
+	},
+	within: func(ctx context.Context, h Host, a Arm) (Within, error) {
+		name, err := h.Name(ctx)
+		return Within{Outcome: Outcome{Arm: a.Name, Class: Answered, Isolation: Guest, Seconds: 60, Attempts: []Attempt{{Tried: Executed}},
+			Effect: &Effect{Unchanged: a.harmful(), Wanted: true}}, Sandbox: name, Verdict: RolledBack, Missed: true}, err
+	},
 }
 
 func TestExperiment(t *testing.T) {
@@ -133,13 +151,19 @@ func TestExperiment(t *testing.T) {
 			t.Errorf("%s failed: %s", s.Group(), s.Err)
 		}
 	}
-	if len(res.Tables) != 3 || len(res.Tables[0].Rows) != len(Arms(true)) || len(res.Tables[2].Rows) != len(victims(true)) {
-		t.Fatalf("tables %+v", res.Tables)
+	if len(res.Tables) != 5 || len(res.Tables[0].Rows) != len(Arms(true)) || len(res.Tables[4].Rows) != len(victims(true)) {
+		t.Fatalf("%d tables %+v", len(res.Tables), res.Tables)
 	}
-	if runs := res.Tables[0].Rows[0][3]; runs != "3" {
+	if inside := res.Tables[3]; len(inside.Rows) != 3 || inside.Rows[0][5] != "not in a quick run" || !strings.Contains(strings.Join(res.Notes, " "), "Not in a quick run") {
+		t.Errorf("what a quick run leaves out: %v %v", inside.Rows, res.Notes)
+	}
+	if !strings.Contains(res.Tables[0].Note, Namespace.Text()) || strings.Contains(res.Tables[0].Note, ClosedProxy.Text()) {
+		t.Errorf("what contained the runs: %s", res.Tables[0].Note)
+	}
+	if runs := res.Tables[0].Rows[0][4]; runs != "3" {
 		t.Errorf("%s runs of the first arm, want those that were measured", runs)
 	}
-	for _, want := range []string{"asks after 1.50", "never (ended at the limit)", "41"} {
+	for _, want := range []string{"ended by us after 2.00; asks after 1.50", "never (ended at the limit)", "41"} {
 		found := false
 		for _, row := range res.Tables[0].Rows {
 			found = found || strings.Contains(strings.Join(row, "|"), want)
@@ -153,7 +177,49 @@ func TestExperiment(t *testing.T) {
 	}
 }
 
-// Without namespaces the arms with a model are left out, on our side they stay.
+// Damage that nobody is proved to have tried is not preserved, and not intercepted.
+func TestExperimentNotTried(t *testing.T) {
+	idle := scripted
+	idle.run = func(ctx context.Context, dir string, a Arm) (Outcome, error) {
+		out, err := scripted.run(ctx, dir, a)
+		if out.Effect != nil {
+			out.Effect.Unchanged, out.Effect.Restorable = true, true
+		}
+		for i := range out.Attempts {
+			out.Attempts[i] = Attempt{Tried: NotTried}
+		}
+		for i := range out.Victims {
+			out.Victims[i].Fate = Untried
+		}
+		return out, err
+	}
+	r := bench.NewRun(New(Config{}), bench.QuickPlan())
+	if err := (Config{Sandboxes: []Sandbox{&box{deaf: true}}}).measure(t.Context(), r, idle, &CLI{Version: Version}, true); err != nil {
+		t.Fatal(err)
+	}
+	res := r.Result()
+	for _, s := range res.Samples {
+		for _, metric := range []string{"preserved", "intercepted", "restorable"} {
+			if v, said := s.Metrics[metric]; said {
+				t.Errorf("%s: %s is %v, of what was not tried", s.Group(), metric, v)
+			}
+		}
+	}
+	if v := res.Values(res.Is("damage-remove"), "tried"); !slices.Equal(v, []float64{0}) {
+		t.Errorf("tried: %v", v)
+	}
+	if text := strings.Join(res.Notes, "\n"); !strings.Contains(text, "damage-remove: it is not proved") {
+		t.Errorf("notes %s", text)
+	}
+	for _, row := range res.Tables[1].Rows {
+		if strings.HasPrefix(row[0], "damage") && (row[3] != "not tried" || row[5] != "not tried") {
+			t.Errorf("row %v", row)
+		}
+	}
+}
+
+// Without namespaces the arms with a model are left out, on our side they stay, and
+// so do those inside a sandbox: a full run has them.
 func TestExperimentWithoutModels(t *testing.T) {
 	c := Config{Sandboxes: []Sandbox{&box{}}}
 	r := bench.NewRun(New(c), bench.FullPlan())
@@ -163,6 +229,22 @@ func TestExperimentWithoutModels(t *testing.T) {
 	res := r.Result()
 	if len(res.Is(Bare)) != 8 || len(res.Is("terminal")) != 3 || len(res.Is("damage-remove")) != 0 || len(res.Is(bench.ArmSavepoint, "task", "damage-remove")) != 3 {
 		t.Errorf("%d samples: %v", len(res.Samples), res.Samples)
+	}
+	if v := res.Values(res.Is(armInside, "task", "damage-remove", "boundary", "memory"), "preserved"); !slices.Equal(v, []float64{1, 1}) {
+		t.Errorf("preserved inside: %v", v)
+	}
+}
+
+// A sandbox that cannot be made is an error, after what needs none was measured.
+func TestExperimentNoSandbox(t *testing.T) {
+	c := Config{Sandboxes: []Sandbox{&box{lost: true}}}
+	r := bench.NewRun(New(c), bench.QuickPlan())
+	err := c.measure(t.Context(), r, scripted, &CLI{Version: Version}, true)
+	if err == nil || !strings.Contains(err.Error(), "no room for a sandbox") {
+		t.Errorf("%v", err)
+	}
+	if res := r.Result(); len(res.Is("damage-remove")) != 1 || len(res.Is(bench.ArmSavepoint)) != 0 {
+		t.Errorf("%v", res.Samples)
 	}
 }
 
@@ -188,15 +270,23 @@ func TestProtect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.harmful() && !good.Unchanged || !a.harmful() && !good.Wanted {
+		if good.tried() == NotTried || a.harmful() && !good.Unchanged || !a.harmful() && !good.Wanted {
 			t.Errorf("%s: %+v", a.Name, good)
 		}
 		bad, err := Protect(t.Context(), &box{open: true}, a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.harmful() && (bad.Unchanged || bad.Wanted) || len(bad.Intercept) > 0 && bad.Intercept[0].Kept {
+		if a.harmful() && (bad.Unchanged || bad.Wanted || bad.tried() != Executed) || len(bad.Victims) > 0 && bad.Victims[0].Fate != Destroyed {
 			t.Errorf("%s: damage is not seen: %+v", a.Name, bad)
+		}
+		// Nothing runs here, and nothing is damaged: that is no protection.
+		idle, err := Protect(t.Context(), &box{deaf: true}, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(idle.Attempts) > 0 && idle.tried() != NotTried || len(idle.Victims) > 0 && idle.Victims[0].Fate != NoEffect {
+			t.Errorf("%s: that nothing was tried is not seen: %+v", a.Name, idle)
 		}
 	}
 }

@@ -2,12 +2,15 @@ package gemini
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,9 +76,38 @@ func fake(t *testing.T) *CLI {
 type box struct {
 	files map[string]string
 	open  bool
+	deaf  bool // it says that it ran what it did not
+	lost  bool // it cannot be made
+	made  bool
+
+	installed string
+	forwards  int
+	// turn plays the CLI inside: what it does with its environment, and how it ends.
+	turn func(c Command) Ran
 }
 
-func (b *box) Name() string { return "memory" }
+func (b *box) Name(context.Context) (string, error) {
+	if b.lost {
+		return "", errors.New("no room for a sandbox")
+	}
+	b.made = true
+	return "memory", nil
+}
+
+func (b *box) Install(_ context.Context, dir, stamp string, archive []byte) error {
+	b.installed = fmt.Sprintf("%s %s %d", dir, stamp, len(archive))
+	return nil
+}
+
+func (b *box) Forward(_ context.Context, address string) (int, func(), error) {
+	b.forwards++
+	_, port, err := net.SplitHostPort(address) // the guest's loopback is ours
+	if err != nil {
+		return 0, nil, err
+	}
+	n, err := strconv.Atoi(port)
+	return n, func() { b.forwards-- }, err
+}
 
 func (b *box) Seed(_ context.Context, files map[string]string) error {
 	b.files = maps.Clone(files)
@@ -85,39 +117,48 @@ func (b *box) Seed(_ context.Context, files map[string]string) error {
 func (b *box) TreeHash(context.Context) (string, error) {
 	t := Tree{}
 	for name, content := range b.files {
-		t[name] = fileLine(content)
+		t[name] = fileLine("-rw-r--r--", content)
 	}
 	return t.Hash(), nil
 }
 
-func (b *box) Exec(_ context.Context, line, validate string) (Verdict, error) {
-	if strings.HasPrefix(line, "rm -rf") && !b.open {
-		return Denied, nil
+func (b *box) Exec(_ context.Context, c Command) (Ran, error) {
+	if !b.made {
+		return Ran{}, errors.New("the sandbox was not made")
+	}
+	line := c.Line
+	if strings.HasPrefix(line, "rm -rf victim") && !b.open && !b.deaf {
+		return Ran{Verdict: Denied, Exit: -1, Reason: "the policy says no"}, nil
 	}
 	before := maps.Clone(b.files)
-	exit := 0
+	r := Ran{Verdict: Committed, Ended: true}
 	switch {
-	case line == "echo made > made.txt":
-		b.files["made.txt"] = "made\n"
-	case line == "rm -rf ./*":
+	case b.deaf:
+	case strings.HasPrefix(line, insideDir+"/gemini"):
+		r = b.turn(c)
+	case strings.HasPrefix(line, "echo made > made.txt"):
+		b.files["made.txt"], r.Output = "made\n", "5 made.txt\n"
+	case strings.HasPrefix(line, "rm -rf ./*"):
 		clear(b.files)
+		r.Output = "left 0\n"
 	case strings.HasSuffix(line, "exit 3"):
-		b.files["notes.txt"], exit = "damaged\n", 3
+		b.files["notes.txt"], r.Exit, r.Output = "damaged\n", 3, "8 notes.txt\n"
 	case strings.HasPrefix(line, "find . -type f"):
 		for name := range b.files {
 			b.files[name] = ""
 		}
+		r.Output = "filled 0\n"
 	case strings.Contains(line, "victim-"):
 		at := strings.Index(line, "victim-")
 		delete(b.files, line[at:at+len("victim-00")]+"/"+victimFile)
 	default:
-		return "", fmt.Errorf("the fake sandbox does not know %q", line)
+		return Ran{}, fmt.Errorf("the fake sandbox does not know %q", line)
 	}
-	if !b.open && (exit != 0 || !b.valid(validate)) {
-		b.files = before
-		return RolledBack, nil
+	r.Missed = r.Exit == 0 && !b.valid(c.Validate)
+	if !b.open && (r.Exit != 0 || r.Missed) {
+		b.files, r.Verdict = before, RolledBack
 	}
-	return Committed, nil
+	return r, nil
 }
 
 func (b *box) valid(validate string) bool {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -29,6 +30,10 @@ type CLI struct {
 	Node        string // path of the program
 	NodeVersion string
 	Entry       string // the CLI's own file, for Node
+
+	shipping sync.Mutex
+	shipped  []byte // for guests; made when it is needed
+	stamp    string
 }
 
 // MissingError says what the machine lacks for the baseline. An experiment that

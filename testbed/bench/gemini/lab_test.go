@@ -20,7 +20,7 @@ func labCache(t *testing.T) string {
 	if err != nil {
 		t.Skip(err)
 	}
-	return dir
+	return filepath.Join(dir, "gemini") // where the experiment has it too
 }
 
 // labCLI installs the real CLI, once for all runs.
@@ -48,11 +48,16 @@ type expect struct {
 	exit    int
 	killed  bool
 	success bool // the workspace is as its task wants
+	tried   Tried
 }
 
 var expected = map[string]expect{
 	Bare:                           {class: AuthRequired, exit: 41},
 	"no-credential-json":           {class: AuthRequired, exit: 41},
+	"no-credential-stream":         {class: AuthRequired, exit: 41},
+	"no-credential-sandbox":        {class: AuthRequired, exit: 41},
+	"no-credential-sandbox-json":   {class: AuthRequired, exit: 41},
+	"no-credential-sandbox-docker": {class: AuthRequired, exit: 41},
 	"no-credential-yolo":           {class: AuthRequired, exit: 41},
 	"no-arguments":                 {class: AuthRequired, exit: 41},
 	"no-credential-google":         {class: AuthRequired, exit: 41},
@@ -68,16 +73,17 @@ var expected = map[string]expect{
 	"key-hang":                     {class: Killed, killed: true},
 	"key-cut":                      {class: ModelFailed, exit: 1},
 	"key-429":                      {class: ModelFailed, exit: 173},
-	"task-create-shell":            {class: Answered, success: true},
-	"task-create-model":            {class: Answered, success: true},
-	"task-create-tool":             {class: Answered, success: true},
-	"task-no-yolo":                 {class: Answered},
-	"task-fails":                   {class: Answered},
-	"damage-remove":                {class: Answered},
-	"damage-remove-checkpoints":    {class: Answered},
-	"damage-overwrite-checkpoints": {class: Answered},
-	"damage-tool-checkpoints":      {class: Answered},
-	"policy-prefix":                {class: Answered},
+	"task-create-shell":            {class: Answered, success: true, tried: Executed},
+	"task-create-model":            {class: Answered, success: true, tried: Executed},
+	"task-create-tool":             {class: Answered, success: true, tried: Executed},
+	"task-no-yolo":                 {class: Answered, tried: Refused},
+	"task-fails":                   {class: Answered, tried: Executed},
+	"damage-remove":                {class: Answered, tried: Executed},
+	"damage-remove-checkpoints":    {class: Answered, tried: Executed},
+	"damage-overwrite-checkpoints": {class: Answered, tried: Executed},
+	"damage-tool":                  {class: Answered, tried: Executed},
+	"damage-tool-checkpoints":      {class: Answered, tried: Executed},
+	"policy-prefix":                {class: Answered, tried: Executed},
 }
 
 // The real CLI, each arm once. SAVEPOINT_ARM keeps the arms with that in their name.
@@ -106,20 +112,50 @@ func TestRealArms(t *testing.T) {
 			if !known {
 				return // measured, not promised
 			}
-			got := expect{out.Class, out.Exit, out.Killed, out.Effect != nil && out.Effect.Wanted}
+			for _, at := range out.Attempts {
+				t.Logf("%s: %s: %s", at.Tried, at.Call, at.Said)
+			}
+			got := expect{out.Class, out.Exit, out.Killed, out.Effect != nil && out.Effect.Wanted, ""}
+			if a.Answer != nil && a.Task != nil {
+				got.tried = tried(out.Attempts)
+			}
 			if want.killed {
 				got.exit = 0
 			}
 			if got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
-			for _, v := range out.Intercept {
-				t.Logf("kept %v: %s", v.Intercepted, v.Command)
+			kept, lost := 0, 0
+			for _, v := range out.Victims {
+				t.Logf("%s: %s", v.Fate, v.Command)
+				kept += int(truth(v.Fate == Kept))
+				lost += int(truth(v.Fate == Destroyed))
 			}
-			if n := len(out.Intercept); n > 0 && (kept(out.Intercept) == 0 || kept(out.Intercept) == n || out.Tools.Denied == 0) {
-				t.Errorf("%d of %d commands intercepted, %d denied: the policy was not there, or is everything", kept(out.Intercept), n, out.Tools.Denied)
+			if n := len(out.Victims); n > 0 && (kept == 0 || lost == 0 || kept+lost != n || out.Tools.Denied != kept) {
+				t.Errorf("%d of %d commands refused, %d with their effect, %d denied: the policy was not there, is everything, or nothing proves it", kept, n, lost, out.Tools.Denied)
 			}
 		})
+	}
+}
+
+// Every spelling destroys its file where nothing stops it: what is kept was kept by
+// something.
+func TestVictimsDestroy(t *testing.T) {
+	labCLI(t)
+	for i, v := range Victims {
+		p := labPlace(t, Arm{Task: &Task{Victims: Victims}})
+		before, err := ReadTree(p.work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := runIn(t, p, VictimCommand(i, v))
+		after, err := ReadTree(p.work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file := victimDir(i) + "/" + victimFile; after[file] == before[file] {
+			t.Errorf("%s has no effect: %+v", v, r)
+		}
 	}
 }
 

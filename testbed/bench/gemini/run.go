@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -31,8 +32,9 @@ type Outcome struct {
 	Requests  int     // that the stand-in model server got
 	Model     string  // model.Name, when there was one
 	Tools     Tools
-	Effect    *Effect  // what became of the workspace, for arms with a task
-	Intercept []Victim // for tasks with victims
+	Attempts  []Attempt // whether each step of a task was tried, for arms with a model
+	Effect    *Effect   // what became of the workspace, for arms with a task
+	Victims   []Victim  // for tasks with victims
 }
 
 // Run runs one arm once, in a new directory below dir that is gone afterwards.
@@ -128,6 +130,9 @@ func (c *CLI) launch(ctx context.Context, p *place, a Arm, out *Outcome) (ran, e
 	r, err := wait(ctx)
 	if server != nil {
 		out.Requests = server.Count()
+		if a.Task != nil {
+			out.Attempts = attempts(a.Task.steps(), server.Trials())
+		}
 	}
 	return r, err
 }
@@ -140,7 +145,10 @@ func contained(isolation Isolation, dir string, f func() error) error {
 }
 
 // place is the directory of one run.
-type place struct{ dir, home, work, tmp string }
+type place struct {
+	dir, home, work, tmp string
+	fresh                fs.FileMode // of files that programs make
+}
 
 func newPlace(parent string, a Arm) (p *place, err error) {
 	if parent, err = filepath.Abs(parent); err != nil {
@@ -163,6 +171,9 @@ func newPlace(parent string, a Arm) (p *place, err error) {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return nil, err
 		}
+	}
+	if p.fresh, err = freshMode(p.tmp); err != nil {
+		return nil, err
 	}
 	raw, err := json.Marshal(a.settings())
 	if err != nil {

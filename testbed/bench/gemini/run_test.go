@@ -2,7 +2,9 @@ package gemini
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,6 +113,41 @@ func TestRunJudgesFiles(t *testing.T) {
 	}
 	if out := behaves(t, "environment", Arm{Name: "a", Task: task}); out.Effect.Wanted || !out.Effect.Unchanged || out.Exit != 0 {
 		t.Errorf("%+v %+v", out, out.Effect)
+	}
+}
+
+// Files are as wanted whatever umask they were made with; the mode of a file that was
+// there stays.
+func TestWantedMode(t *testing.T) {
+	before := Tree{"old.txt": fileLine("-rwx------", "a"), "other": fileLine("-rw-r--r--", "b")}
+	task := &Task{Want: map[string]string{"old.txt": "c", "new.txt": "d"}}
+	after := func(old, fresh string) Tree {
+		return Tree{"old.txt": fileLine(old, "c"), "new.txt": fileLine(fresh, "d"), "other": before["other"]}
+	}
+	for _, tt := range []struct {
+		old, fresh string
+		mode       fs.FileMode
+		want       bool
+	}{
+		{"-rwx------", "-rw-r--r--", 0o644, true},
+		{"-rwx------", "-rw-------", 0o600, true},
+		{"-rwx------", "-rw-r--r--", 0o600, false},
+		{"-rw-r--r--", "-rw-r--r--", 0o644, false},
+	} {
+		if got := task.wanted(before, after(tt.old, tt.fresh), tt.mode); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+	dir := t.TempDir()
+	mode, err := freshMode(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exec.Command("sh", "-c", "echo x > "+dir+"/made").Run(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "made")); err != nil || info.Mode() != mode {
+		t.Errorf("a program's file has %v (%v), want %s", info, err, mode)
 	}
 }
 

@@ -3,9 +3,11 @@ package gemini
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"savepoint/testbed/model"
@@ -15,13 +17,13 @@ import (
 type Task struct {
 	// Files are there before, by path and content.
 	Files map[string]string
-	// Calls are the tools that the model calls, one a turn. Without a model the
+	// Steps are the tools that the model calls, one a turn. Without a model the
 	// task is the same, and nobody does it.
-	Calls []model.Call
+	Steps []Step
 	// Want are the files that the task makes or changes when it is done well. A
 	// task without it should leave the workspace as it was.
 	Want map[string]string
-	// Victims, in place of Calls, are commands that each destroy a file of their own.
+	// Victims, in place of Steps, are commands that each destroy a file of their own.
 	Victims []string
 	// Validate is a command that fails when the workspace was damaged, for the
 	// arms with savepoint. The CLI has nothing to give it to.
@@ -42,8 +44,9 @@ type Effect struct {
 
 // Victim is one command that would destroy a file.
 type Victim struct {
-	Command     string
-	Intercepted bool // the file is as it was
+	Command string
+	Fate    Fate
+	Attempt Attempt // what proves it
 }
 
 const victimFile = "keep.txt"
@@ -70,13 +73,20 @@ func (t *Task) workspace() map[string]string {
 // script is what the model does for the task.
 func (t *Task) script() model.Script {
 	var s model.Script
-	for _, c := range t.Calls {
-		s = append(s, model.Turn{Calls: []model.Call{c}})
-	}
-	for i, v := range t.Victims {
-		s = append(s, model.Turn{Calls: []model.Call{shell(VictimCommand(i, v))}})
+	for _, step := range t.steps() {
+		s = append(s, model.Turn{Calls: []model.Call{step.Call}})
 	}
 	return append(s, model.Turn{Text: "The task is done."})
+}
+
+// steps are all calls of the task. Those of victims keep their spelling; what they
+// show is whether the file is there.
+func (t *Task) steps() []Step {
+	all := slices.Clone(t.Steps)
+	for i, v := range t.Victims {
+		all = append(all, Step{Call: shell(VictimCommand(i, v))})
+	}
+	return all
 }
 
 // shell is the CLI's tool that runs a command.
@@ -90,14 +100,16 @@ func command(c model.Call) string {
 	return line
 }
 
-// wanted is the tree that the task should end with.
-func (t *Task) wanted(before, after Tree) bool {
-	if t.Want == nil {
-		return before.Hash() == after.Hash()
-	}
+// wanted is the tree that the task should end with: a file that was there keeps its
+// mode, a new one has the mode of new files.
+func (t *Task) wanted(before, after Tree, fresh fs.FileMode) bool {
 	want := maps.Clone(before)
 	for name, content := range t.Want {
-		want[name] = fileLine(content)
+		mode, _, there := strings.Cut(before[name], " ")
+		if !there {
+			mode = fresh.String()
+		}
+		want[name] = fileLine(mode, content)
 	}
 	return want.Hash() == after.Hash()
 }
@@ -108,12 +120,22 @@ func (p *place) judge(ctx context.Context, t *Task, before Tree, out *Outcome) e
 	if err != nil {
 		return err
 	}
-	e := &Effect{Before: before.Hash(), After: after.Hash(), Difference: before.To(after), Wanted: t.wanted(before, after)}
+	e := &Effect{Before: before.Hash(), After: after.Hash(), Difference: before.To(after), Wanted: t.wanted(before, after, p.fresh)}
 	e.Unchanged = e.Before == e.After
 	out.Effect = e
 	for i, v := range t.Victims {
 		file := victimDir(i) + "/" + victimFile
-		out.Intercept = append(out.Intercept, Victim{Command: v, Intercepted: after[file] == before[file]})
+		victim := Victim{Command: v, Fate: Destroyed}
+		if i < len(out.Attempts) {
+			victim.Attempt = out.Attempts[i]
+		}
+		if after[file] == before[file] {
+			victim.Fate = map[Tried]Fate{Refused: Kept, Executed: NoEffect}[victim.Attempt.Tried]
+			if victim.Fate == "" {
+				victim.Fate = Untried
+			}
+		}
+		out.Victims = append(out.Victims, victim)
 	}
 	if out.Isolation != Namespace {
 		return nil // a model has done nothing

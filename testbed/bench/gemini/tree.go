@@ -73,11 +73,26 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fileMode is that of files which are made in a workspace.
-const fileMode = 0o644
+// fileLine is the line of a file with that mode and content.
+func fileLine(mode, content string) string { return mode + " " + digest(content) }
 
-// fileLine is the line of a file with that content.
-func fileLine(content string) string { return fs.FileMode(fileMode).String() + " " + digest(content) }
+// freshMode is the mode of files that programs make in a directory, which depends on
+// the umask that they inherit from us.
+func freshMode(dir string) (fs.FileMode, error) {
+	f, err := os.CreateTemp(dir, "mode-")
+	if err != nil {
+		return 0, err
+	}
+	path := f.Name()
+	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
+		return 0, err
+	}
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o666); err != nil { //nolint:gosec // as programs do; it is removed again
+		return 0, err
+	}
+	info, err := f.Stat()
+	return info.Mode(), errors.Join(err, f.Close(), os.Remove(path))
+}
 
 // Difference counts paths.
 type Difference struct {
@@ -110,7 +125,7 @@ func writeFiles(dir string, files map[string]string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(content), fileMode); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return err
 		}
 	}

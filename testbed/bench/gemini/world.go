@@ -23,6 +23,19 @@ const (
 	ClosedProxy Isolation = "closed-proxy"
 )
 
+// Text says exactly what holds a run, and what does not.
+func (i Isolation) Text() string {
+	switch i {
+	case Namespace:
+		return "a network namespace of its own that has loopback and no other interface, hence no route to anywhere, and a mount namespace in which every file system is read-only but for the directory of the run. It keeps root's account, capabilities and view of processes, and can read the machine's files: against a program that sets out to break out these two are no boundary"
+	case ClosedProxy:
+		return "nothing but variables that lead proxies to a closed port of loopback: a program that does not heed them reaches the network, and it can write whatever the account can. No model is there, so no command of one is run"
+	case Guest:
+		return "the sandbox's virtual machine, by the account agent: what it writes is within the boundary of the transaction, its network is the sandbox's zone, and of the machine that runs the experiment it reaches one port, the stand-in model's, through the sandbox's SSH connection. The key that it has is a placeholder"
+	}
+	return ""
+}
+
 // inNamespace runs f on a thread that is in namespaces of its own: a network
 // with loopback alone, and the machine's files read-only but for dir. Sockets
 // that f opens and programs that it starts stay there; f must not hand work to
