@@ -316,15 +316,15 @@ sub collect {
   $run->{over} = mono();
   # What the command wrote has to outlive the machine's next power cut before
   # anybody may call it done.
-  $run->{syncer} = settle() if $run->{sync};
+  $run->{syncer} = written() if $run->{sync};
   # Meanwhile is the time to say how the guest is. One that cannot say it is
   # asked, and refuses.
   eval { facts(health()) } if $run->{tell} && $run->{gone} && $run->{reason} eq '';
 }
 
-# settle has everything written that is still in memory. That may take long, so
+# written has everything written that is still in memory. That may take long, so
 # it returns the child that waits for it, unless there was next to nothing to write.
-sub settle {
+sub written {
   my ($dirty) = (slurp('/proc/meminfo') // '') =~ /^Dirty: +(\d+) kB/m;
   my $pid = defined $dirty && $dirty < 256 ? undef : fork;
   if (defined $pid && $pid == 0) { call('sync'); exit 0 }
@@ -376,7 +376,7 @@ sub facts {
 
 # inspect answers when everything that was written is on the disks: only then do
 # two equal counts say that nothing was written between them.
-sub inspect { $syncing = settle() or inspected() }
+sub inspect { $syncing = written() or inspected() }
 
 sub inspected { $syncing = undef; attempt(sub { facts('writes', writes()) }) }
 

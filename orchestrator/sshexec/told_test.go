@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,5 +117,26 @@ func TestOpenSSHDigests(t *testing.T) {
 	}
 	if read := run("find /workspace/d -type f -newerat @1000"); read != "" {
 		t.Errorf("reading left a trace at %s", read)
+	}
+}
+
+// The helper is one text of several files: of two subs with one name perl takes
+// the later for both, without a word.
+func TestHelperNamesAreItsOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, file := range []string{"helper.pl", "examine.pl", "workspace.pl", "workspace_btrfs.pl"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^sub (\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if other := seen[m[1]]; other != "" {
+				t.Errorf("sub %s is in %s and in %s", m[1], other, file)
+			}
+			seen[m[1]] = file
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d subs were found", len(seen))
 	}
 }
