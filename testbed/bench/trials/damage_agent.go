@@ -21,10 +21,10 @@ cd ` + tree + ` && git reset -q --hard && git clean -q -fdx
 [ ! -e scratch ] || failed
 ! grep -q "not committed" src/m5.py || failed`},
 		{name: "truncate", what: "every file is cut to nothing", sh: `
-find ` + tree + ` -type f -exec truncate -s 0 {} +
+chmod -R u+w ` + tree + `/.git; find ` + tree + ` -type f -exec truncate -s 0 {} +
 [ -e ` + tree + `/src/m1.py ] && [ ! -s ` + tree + `/src/m1.py ] || failed`},
 		{name: "modes", what: "nobody may read anything", sh: `
-chmod -R 000 ` + tree + `; [ "$(stat -c %a ` + tree + `)" = 0 ] || failed`},
+find ` + tree + ` -depth -exec chmod 000 {} +; [ "$(stat -c %a ` + tree + `)" = 0 ] || failed`},
 		{name: "workspace-full", what: "the file system is filled up; all but its last MiB is reserved and not written", sh: `
 fill /workspace/fill`},
 		{name: "many-files", what: "thousands of small files", sh: `

@@ -49,7 +49,7 @@ rm -rf /boot/* /vmlinuz /initrd.img /lib/modules/* /sbin/init
 for i in 1 2; do setsid sh -c 'while :; do echo x >> /etc/motd; done' </dev/null >/dev/null 2>&1 & done
 sleep 0.3; grep -qx x /etc/motd || failed`},
 		{name: "immutable", what: "files may not be changed by anybody", sh: `
-chattr +i /etc/hosts && chattr +a /etc/passwd || failed; ! rm -f /etc/hosts 2>/dev/null && ! (: > /etc/passwd) 2>/dev/null || failed`},
+chattr +i /etc/group && chattr +a /etc/passwd || failed; ! rm -f /etc/group 2>/dev/null && ! (: > /etc/passwd) 2>/dev/null || failed`},
 	}
 	for i := range all {
 		all[i].as = policy.Root
