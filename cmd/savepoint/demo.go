@@ -23,7 +23,7 @@ const (
 
 	demoWork = `mkdir -p /workspace/project && cd /workspace/project && git init -q . && ` +
 		`printf 'print("hello from a transaction")\n' > hello.py && ` +
-		`printf 'rm -rf "$PREFIX"/etc "$PREFIX"/workspace/*\necho cleaned up\n' > clean.sh && python3 hello.py`
+		`printf 'rm -rf "$PREFIX"/etc "$PREFIX"/workspace/* 2>/dev/null\necho cleaned up\n' > clean.sh && python3 hello.py`
 
 	demoWreck = `sh /workspace/project/clean.sh`
 	demoCheck = `test -s /etc/passwd && python3 /workspace/project/hello.py`
@@ -40,9 +40,9 @@ func newDemo(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "The whole story on the local lab, from nothing",
 		Long: "Starts the local lab, builds the guest template (the first time), makes a sandbox\n" +
-			"and runs three transactions in it: one that commits, one that destroys the guest\n" +
-			"and is rolled back, one that the policy refuses. The lab stays up for you to try\n" +
-			"more, unless --down is given.",
+			"and runs transactions in it: one that commits, one that deletes the agent's work and\n" +
+			"one that destroys the guest, which are rolled back, and one that the policy refuses.\n" +
+			"The lab stays up for you to try more, unless --down is given.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := withTimeout(c.Context(), timeout)
@@ -173,24 +173,33 @@ func (d *demo) transactions(ctx context.Context) error {
 	if err := expect(out, orchestrator.StateCommitted); err != nil {
 		return err
 	}
-	if d.tree.Before, err = d.hash(ctx, "The guest's files before the next one"); err != nil {
+	if d.tree.Before, err = d.hash(ctx, "The guest's files before the next two"); err != nil {
 		return err
 	}
-	out, err = d.run(ctx, "A command that destroys the guest, and exits 0", orchestrator.Spec{
-		Command: demoWreck, As: policy.Root, Validate: []orchestrator.Validation{{Command: demoCheck}},
-	})
-	if err != nil {
-		return err
+	for _, w := range []struct {
+		title string
+		as    policy.User
+	}{
+		{"A command that deletes the agent's work, and exits 0", policy.Agent},
+		{"The same as root: it destroys the guest, and exits 0", policy.Root},
+	} {
+		out, err = d.run(ctx, w.title, orchestrator.Spec{Command: demoWreck, As: w.as, Validate: []orchestrator.Validation{{Command: demoCheck}}})
+		if err != nil {
+			return err
+		}
+		if err := expect(out, orchestrator.StateRolledBack); err != nil {
+			return err
+		}
+		if out.Boundary == orchestrator.BoundaryWorkspace {
+			d.st.note("the VM ran on: only what the agent can write went back")
+		}
 	}
-	if err := expect(out, orchestrator.StateRolledBack); err != nil {
-		return err
-	}
-	if d.tree.After, err = d.hash(ctx, "The guest's files after the rollback"); err != nil {
+	if d.tree.After, err = d.hash(ctx, "The guest's files after both rollbacks"); err != nil {
 		return err
 	}
 	d.tree.Identical = d.tree.Before == d.tree.After
 	if !d.tree.Identical {
-		return fmt.Errorf("the rollback did not restore the guest: tree %s before, %s after", d.tree.Before, d.tree.After)
+		return fmt.Errorf("the rollbacks did not restore the guest: tree %s before, %s after", d.tree.Before, d.tree.After)
 	}
 	d.st.note("identical: /etc and /workspace are what they were, byte for byte")
 	out, err = d.run(ctx, "A command that the policy refuses", orchestrator.Spec{Command: demoDenied})

@@ -29,6 +29,10 @@ func TestLab(t *testing.T) {
 	if os.Getenv("SAVEPOINT_LAB") != "1" {
 		t.Skip("starts real guests under QEMU: set SAVEPOINT_LAB=1")
 	}
+	top, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
 	client, err := filepath.Abs(filepath.Join("testdata", "lab", "client.py"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +50,7 @@ func TestLab(t *testing.T) {
 			e.Setenv("SAVEPOINT_STATE_DIR", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("SAVEPOINT_CACHE", cache)
 			e.Setenv("CLIENT", client)
+			e.Setenv("CHECKOUT", top)
 			dir := filepath.Join(e.WorkDir, "state", "lab")
 			// A story that failed in the middle leaves a lab: take it down.
 			e.Defer(func() {

@@ -188,7 +188,7 @@ func (st *story) took(d time.Duration) string { return st.s.dim("(" + short(d) +
 
 // next ends the story.
 func (st *story) next(total time.Duration, commands []string) {
-	fmt.Fprintf(st.out, "\n%s one committed, one rolled back, one refused, in %s.\n", st.s.green("Done:"), short(total))
+	fmt.Fprintf(st.out, "\n%s one committed, two rolled back, one refused, in %s.\n", st.s.green("Done:"), short(total))
 	fmt.Fprintf(st.out, "\n%s\n", st.s.bold("The lab is yours. Try next:"))
 	for _, c := range commands {
 		fmt.Fprintf(st.out, "   %s\n", c)

@@ -32,6 +32,9 @@
 // user-mode networking all the same. The bastion reaches a guest by address: over
 // its user-mode forward, or from its zone's router on its own node.
 //
+// Storage "qcow2" is files. A sandbox has a workspace volume all the same: a btrfs,
+// of which its guest takes the snapshots.
+//
 // Storage "zfs" puts the disks on one pool, in which each node has a dataset of
 // its own. Each node then has an sshd with one account, savepoint-zfs, which runs
 // package proxmox/zfs's program for that dataset.

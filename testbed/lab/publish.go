@@ -53,6 +53,7 @@ func (l *lab) config(o Options) configs.Config {
 	c.Cluster.TokenSecret = configs.NewSecret(l.api.Credentials().Tokens[c.Cluster.TokenID].Reveal())
 	c.Cluster.Nodes, c.Cluster.Pool, c.Cluster.Storage = o.nodes(), pool, storage
 	c.Cluster.VMIDFirst, c.Cluster.VMIDLast = 9000, 9999
+	c.Workspace.Storage = c.Cluster.Storage // on files the guests take the snapshots
 	c.Sandbox.Bridge, c.Sandbox.Subnet = bridge, subnet
 	c.SSH.IdentityFile = identityFile(o.Dir)
 	c.SSH.Jump = configs.Jump{
