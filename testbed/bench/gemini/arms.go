@@ -165,7 +165,8 @@ func tasks() []Arm {
 	write := func(name, content string) model.Call {
 		return model.Call{Name: "write_file", Args: map[string]any{"file_path": name, "content": content}}
 	}
-	// Each shows its effect in its answer, in words that are not in the command.
+	// Each shows its effect in its answer, in words that are not in the command. The
+	// CLI does not run commands with $( ) in the arguments of others.
 	steps := func(shows string, calls ...model.Call) *Task {
 		t := &Task{}
 		for _, c := range calls {
@@ -179,7 +180,7 @@ func tasks() []Arm {
 		return t
 	}
 	byTool := &Task{Steps: []Step{{Call: write("made.txt", "made\n")}}, Want: madeFile()}
-	remove := func() *Task { return steps("left 0", shell(`rm -rf ./*; echo "left $(ls | wc -l)"`)) }
+	remove := func() *Task { return steps("left 0", shell("rm -rf ./*; ls | wc -l | sed 's/^/left /'")) }
 	arms := []Arm{
 		{Name: "task-create-shell", Text: "makes a file by a shell command", Task: create(), Quick: true, Inside: true},
 		{Name: "task-create-model", Variant: true, Text: "the same with the model named, so that no router is asked", Args: headless("-m", "gemini-stand-in"), Task: create()},
@@ -188,7 +189,7 @@ func tasks() []Arm {
 		{Name: "task-fails", Quick: true, Text: "a command that writes, then exits 3", Task: steps("8 notes.txt", shell("echo damaged > notes.txt; wc -c notes.txt; exit 3")), Inside: true},
 		{Name: "damage-remove", Quick: true, Text: "removes the workspace, exits 0", Task: remove(), Inside: true},
 		{Name: "damage-remove-checkpoints", Variant: true, Quick: true, Text: "removes the workspace, checkpointing on", Settings: checkpoints, Task: remove()},
-		{Name: "damage-overwrite-checkpoints", Text: "empties every file, checkpointing on", Settings: checkpoints, Task: steps("filled 0", shell(`find . -type f -exec cp /dev/null {} ';'; echo "filled $(find . -type f -size +0 | wc -l)"`))},
+		{Name: "damage-overwrite-checkpoints", Text: "empties every file, checkpointing on", Settings: checkpoints, Task: steps("filled 0", shell("find . -type f -exec cp /dev/null {} ';'; find . -type f -size +0 | wc -l | sed 's/^/filled /'"))},
 		{Name: "damage-tool", Text: "overwrites a file by write_file", Task: steps("", write("notes.txt", "damaged\n")), Inside: true},
 		{Name: "damage-tool-checkpoints", Text: "overwrites a file by write_file, checkpointing on", Settings: checkpoints, Task: steps("", write("notes.txt", "damaged\n"))},
 	}

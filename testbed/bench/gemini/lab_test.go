@@ -67,6 +67,7 @@ var expected = map[string]expect{
 	"terminal-skip-trust":          {class: SignInScreen, killed: true},
 	"terminal-prompt":              {class: AuthRequired, exit: 41},
 	"key-answer":                   {class: Answered},
+	"key-sandbox":                  {class: NoSandbox, exit: 1},
 	"key-untrusted":                {class: Untrusted, exit: 55},
 	"key-no-input":                 {class: NoInput, exit: 42},
 	"key-turn-limit":               {class: TurnLimit, exit: 53},
