@@ -32,7 +32,7 @@ func Overhead(g *Rig) bench.Experiment {
 			{Kind: bench.Bars, Title: "Everyday commands", X: bench.LabelWorkload, Series: bench.ByArm, Where: map[string]string{bench.LabelSize: bench.PaperSize}},
 			{Kind: bench.Steps, Title: "A command that fails", Where: map[string]string{bench.LabelWorkload: workloadFails, bench.LabelSize: bench.PaperSize}},
 		},
-		Quick: 100 * time.Second, Full: 2 * time.Hour,
+		Quick: 150 * time.Second, Full: 2 * time.Hour,
 		Run: g.overhead,
 	}
 }
