@@ -231,7 +231,7 @@ func TestLabMemorySnapshot(t *testing.T) {
 	if _, err := l.images.run(l.ctx, "create", "-q", "-f", "qcow2", part, "1M"); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.addState(l.ctx, part, map[string]bool{}); err != nil {
+	if err := v.addState(l.ctx, part, false); err != nil {
 		t.Fatal(err)
 	}
 	save := map[string]any{"job-id": "save-one", "tag": "dead", "vmstate": stateNode, "devices": []string{stateNode}}

@@ -296,7 +296,7 @@ func TestInterruptedSaveIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	if err := v.addState(ctx, part, map[string]bool{}); err != nil {
+	if err := v.addState(ctx, part, false); err != nil {
 		t.Fatal(err)
 	}
 	f.jobs["save-again"], f.jobs["somebody-else"] = "", ""

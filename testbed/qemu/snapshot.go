@@ -153,7 +153,7 @@ func (v *vm) saveState(ctx context.Context, nodes []string, tag, stateFile strin
 	}
 	// As in PVE the memory is not synced: a power cut of the host, which ends the
 	// VM too, may take it. It outlives this process, QEMU and a kill of either.
-	if err := v.addState(ctx, part, map[string]bool{"no-flush": true}); err != nil {
+	if err := v.addState(ctx, part, true); err != nil {
 		return err
 	}
 	err = v.qmp.job(ctx, "snapshot-save", "save-"+tag, map[string]any{
@@ -205,11 +205,17 @@ func (v *vm) endSaving(ctx context.Context) error {
 	return nil
 }
 
-func (v *vm) addState(ctx context.Context, path string, cache map[string]bool) error {
-	return v.qmp.execute(ctx, "blockdev-add", map[string]any{
-		"driver": "qcow2", "node-name": stateNode, "cache": cache,
+// addState opens a file for the memory. unsynced: what QEMU writes there is not
+// synced.
+func (v *vm) addState(ctx context.Context, path string, unsynced bool) error {
+	node := map[string]any{
+		"driver": "qcow2", "node-name": stateNode,
 		"file": map[string]any{"driver": "file", "filename": path},
-	}, nil)
+	}
+	if unsynced { // QEMU takes an object without options for an option it does not know
+		node["cache"] = map[string]bool{"no-flush": true}
+	}
+	return v.qmp.execute(ctx, "blockdev-add", node, nil)
 }
 
 func (v *vm) removeState(ctx context.Context) error {
@@ -242,7 +248,7 @@ func (v *vm) loadState(ctx context.Context, tag, stateFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := v.addState(ctx, stateFile, map[string]bool{}); err != nil {
+	if err := v.addState(ctx, stateFile, false); err != nil {
 		return fmt.Errorf("open the saved state: %w", err)
 	}
 	err = v.qmp.job(ctx, "snapshot-load", "load-"+tag, map[string]any{
