@@ -58,7 +58,7 @@ func TestCommandsPass(t *testing.T) {
 			t.Errorf("%s: %v, read-only %v is wanted", w.command, v.Decision, w.reads)
 		}
 	}
-	commands = append(commands, "mkdir -p "+stage, "tar -x -f - -C "+stage+" --no-same-owner", "sh "+stage+"/copy.sh", "perl "+stage+"/"+treeFile+" -/proc '~/usr' /", "python3 -m pip --version")
+	commands = append(commands, "mkdir -p "+stage, "tar -x -f - -C "+stage+" --no-same-owner", "sh "+stage+"/copy.sh", "perl "+stage+"/"+treeFile+" -/proc '~/usr' / | gzip -1", "python3 -m pip --version")
 	for _, c := range commands {
 		for _, as := range []policy.User{policy.Agent, policy.Root} {
 			if v := e.Decide(policy.Request{Command: c, User: as}); v.Decision == policy.Deny {
