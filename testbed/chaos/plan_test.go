@@ -27,6 +27,9 @@ var plans = []plan{
 	{name: "root-machine", as: "root", boundary: "machine", flags: []string{"--validate", "test -s /etc/passwd"}, commits: true},
 	{name: "root-refused-machine", as: "root", boundary: "machine", flags: []string{"--validate", "test -e /does/not/exist"}},
 	{name: "agent-keeps-disk", as: "agent", boundary: "disk", flags: []string{"--on-failure", "keep"}, tail: "exit 9", commits: true},
+	{name: "agent-workspace", as: "agent", boundary: "workspace", commits: true},
+	{name: "agent-fails-workspace", as: "agent", boundary: "workspace", tail: "exit 9"},
+	{name: "agent-several-workspace", as: "agent", boundary: "workspace", several: true, commits: true},
 	{name: "root-several-machine", as: "root", boundary: "machine", several: true, commits: true},
 	{name: "root-several-disk", as: "root", boundary: "disk", several: true, commits: true},
 }

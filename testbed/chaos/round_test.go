@@ -381,6 +381,11 @@ func (w *world) checkGuest(r *report, state orchestrator.State, before, after, w
 	if len(processes) > 0 {
 		r.violate("processes of the command live: %q", processes)
 	}
+	if !w.zfs {
+		if own, err := w.inGuest("ls -A /srv/savepoint/snap"); err != nil || own != "" {
+			r.violate("snapshots %q, %v of the workspace in the guest; want none", own, err)
+		}
+	}
 	d := diff(want, got)
 	if d == "" {
 		return

@@ -52,9 +52,10 @@ func (w *world) takeForeign(whole bool, over <-chan struct{}) (bool, error) {
 	}
 }
 
-// ofVolume lists what is on the workspace volume and not of the whole VM.
+// ofVolume lists what is on the workspace volume and not of the whole VM. Without
+// ZFS the guest has them: see checkGuest.
 func (w *world) ofVolume() ([]string, error) {
-	if w.sandbox.Workspace == "" {
+	if !w.zfs {
 		return nil, nil
 	}
 	whole, err := w.snapshots()
