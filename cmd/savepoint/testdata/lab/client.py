@@ -58,7 +58,7 @@ def story(api, vmid):
     finish(node, vm.status.start.post())
     agent_answers(vm)
     finish(node, vm.snapshot.post(snapname="one", vmstate=1))
-    assert run(vm, "rm", "-rf", "/workspace", "/etc/passwd")[0] == 0
+    assert run(vm, "rm", "-rf", "/root", "/etc/passwd")[0] == 0
     assert run(vm, "test", "-e", "/etc/passwd")[0] == 1
     finish(node, vm.snapshot("one").rollback.post())
     assert vm.status.current.get()["status"] == "running"
