@@ -75,8 +75,8 @@ func TestStepPasses(t *testing.T) {
 func TestNightlySignalled(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "savepoint"), []byte(`#!/bin/bash
-echo "$1 $2" >&2
 trap 'echo tidy >&2; exit 130' TERM
+echo "$1 $2" >&2 # who reads this may signal at once
 while :; do read -r -t 0.05 line; done
 `), 0o700); err != nil {
 		t.Fatal(err)

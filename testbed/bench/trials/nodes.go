@@ -55,7 +55,7 @@ func (n *nodes) on(vm orchestrator.VMRef) (orchestrator.VMRef, int, error) {
 }
 
 // task makes one on the VM's node, when that is free.
-func (n *nodes) task(vm *orchestrator.VMRef, do func() error) error {
+func (n *nodes) task(ctx context.Context, vm *orchestrator.VMRef, do func() error) error {
 	there, at, err := n.on(*vm)
 	if err != nil {
 		return err
@@ -64,8 +64,12 @@ func (n *nodes) task(vm *orchestrator.VMRef, do func() error) error {
 	n.busy[at].Lock()
 	defer n.busy[at].Unlock()
 	n.made[at]++
-	time.Sleep(nodeTask)
-	return do()
+	select {
+	case <-time.After(nodeTask):
+		return do()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // spread puts the nodes before the ports of a cluster.
@@ -82,15 +86,15 @@ type nodeSnapshots struct {
 }
 
 func (s nodeSnapshots) Create(ctx context.Context, r orchestrator.SnapshotRequest) error {
-	return s.n.task(&r.VM, func() error { return s.Snapshotter.Create(ctx, r) })
+	return s.n.task(ctx, &r.VM, func() error { return s.Snapshotter.Create(ctx, r) })
 }
 
 func (s nodeSnapshots) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
-	return s.n.task(&r.VM, func() error { return s.Snapshotter.Delete(ctx, r) })
+	return s.n.task(ctx, &r.VM, func() error { return s.Snapshotter.Delete(ctx, r) })
 }
 
 func (s nodeSnapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
-	return s.n.task(&r.VM, func() error { return s.Snapshotter.Rollback(ctx, r) })
+	return s.n.task(ctx, &r.VM, func() error { return s.Snapshotter.Rollback(ctx, r) })
 }
 
 func (s nodeSnapshots) List(ctx context.Context, vm orchestrator.VMRef) ([]orchestrator.Snapshot, error) {
