@@ -50,7 +50,7 @@ func (b *benchmark) another(ctx context.Context, n int, tenant string) (orchestr
 func (b *benchmark) dropMore(ctx context.Context) error {
 	var errs []error
 	for _, sb := range b.more {
-		errs = append(errs, b.destroy(ctx, sb))
+		errs = append(errs, b.destroy(ctx, sb, false))
 	}
 	b.more = nil
 	return errors.Join(errs...)

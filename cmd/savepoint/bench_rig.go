@@ -136,7 +136,7 @@ func (b *benchmark) dropOld(ctx context.Context, name string) error {
 	if id, err := os.ReadFile(note); err != nil || string(id) != string(old.ID) {
 		return usagef("bench run --sandbox %s: it exists, and the experiments ruin theirs; name another or destroy it", old.Name)
 	}
-	return b.destroy(ctx, old)
+	return b.destroy(ctx, old, true) // who wanted to look at it had the time since
 }
 
 // note is the file that holds the id of the last sandbox of the experiments, which
@@ -152,7 +152,20 @@ func (b *benchmark) note(name string) (string, error) {
 	return filepath.Join(all, "sandbox"+strings.TrimPrefix(name, b.flags.sandbox)), nil
 }
 
-func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox) error {
+// destroy removes a sandbox of the run. What is unfinished in it, because the run was
+// ended or the cluster did not answer in time, is settled first. By force also one
+// with a stuck transaction, which else stays to be looked at.
+func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox, force bool) error {
+	for _, e := range []*orchestrator.Engine{b.s.engine, b.eager} {
+		err := idle(ctx, e, sb, force)
+		if errors.Is(err, orchestrator.ErrBusy) {
+			_, err = e.Recover(ctx)
+			err = errors.Join(err, idle(ctx, e, sb, force))
+		}
+		if err != nil {
+			return fmt.Errorf("sandbox %s is kept: %w", sb.Name, err)
+		}
+	}
 	if err := b.s.prov.Destroy(ctx, sb); err != nil {
 		return err
 	}
@@ -165,7 +178,7 @@ func (b *benchmark) drop(ctx context.Context) error {
 	if b.box == nil || b.flags.keep {
 		return err
 	}
-	return errors.Join(err, b.destroy(ctx, *b.box))
+	return errors.Join(err, b.destroy(ctx, *b.box, false))
 }
 
 // reset brings the sandbox back to its first state.

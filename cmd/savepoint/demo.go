@@ -146,10 +146,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	return d.st.step("The sandbox: a linked clone of it", func(say func(string)) (string, error) {
 		d.s.onStep = sayStep(say)
 		if old, err := d.s.prov.Lookup(ctx, demoSandbox); err == nil {
-			if err := d.s.prov.Destroy(ctx, old); err != nil {
-				return "", err
-			}
-			if err := d.s.engine.Forget(ctx, old.ID); err != nil {
+			if err := d.s.remove(ctx, old, true); err != nil {
 				return "", err
 			}
 		} else if !errors.Is(err, orchestrator.ErrNotFound) {

@@ -235,21 +235,7 @@ func newSandboxDestroy(a *app) *cobra.Command {
 			"transaction is kept for the operator to look at, unless --force is given.",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.onSandbox(c, args[0], timeout, func(ctx context.Context, s *session, sb *orchestrator.Sandbox) error {
-				// One that is merely open is for recovery first, force or not: it
-				// could not be settled any more without its VM.
-				release, err := s.engine.Hold(ctx, *sb, "destroy")
-				var stuck *orchestrator.StuckError
-				switch {
-				case err == nil:
-					release()
-				case force && errors.As(err, &stuck):
-				default:
-					return err
-				}
-				if err := s.prov.Destroy(ctx, *sb); err != nil {
-					return err
-				}
-				if err := s.engine.Forget(ctx, sb.ID); err != nil {
+				if err := s.remove(ctx, *sb, force); err != nil {
 					return err
 				}
 				sb.State = orchestrator.SandboxDestroyed
@@ -260,6 +246,32 @@ func newSandboxDestroy(a *app) *cobra.Command {
 	c.Flags().BoolVar(&force, "force", false, "also with a stuck transaction in it")
 	addTimeout(c, &timeout)
 	return c
+}
+
+// remove destroys a sandbox that is idle.
+func (s *session) remove(ctx context.Context, sb orchestrator.Sandbox, force bool) error {
+	if err := idle(ctx, s.engine, sb, force); err != nil {
+		return err
+	}
+	if err := s.prov.Destroy(ctx, sb); err != nil {
+		return err
+	}
+	return s.engine.Forget(ctx, sb.ID)
+}
+
+// idle reports an error when a transaction is unfinished in the sandbox: it could not
+// be settled any more without its VM. One that is stuck keeps it for the operator,
+// unless by force.
+func idle(ctx context.Context, e *orchestrator.Engine, sb orchestrator.Sandbox, force bool) error {
+	release, err := e.Hold(ctx, sb, "destroy")
+	if err == nil {
+		release()
+	}
+	var stuck *orchestrator.StuckError
+	if force && errors.As(err, &stuck) {
+		return nil
+	}
+	return err
 }
 
 // wish is what a new sandbox of the tenant needs; "" is the configured tenant.
