@@ -22,6 +22,7 @@ import (
 // benchFlags are those of bench run.
 type benchFlags struct {
 	quick, resume, keep bool
+	profile             bool
 	dir, sandbox        string
 	only, again         []string
 	corpora             []string
@@ -42,8 +43,11 @@ func newBenchRun(a *app) *cobra.Command {
 			"of the progress says about how long it takes. What was interrupted goes on with\n" +
 			"--resume, on the same machine and cluster: samples that are there are not measured\n" +
 			"again. What is finished is not repeated unless --again asks for it, which puts the\n" +
-			"old result aside. --boundary keeps to some boundaries. Further corpora of commands for the policy are files NAME.tsv in\n" +
-			"the directories of --corpora (or SAVEPOINT_POLICY_CORPORA).",
+			"old result aside. --boundary keeps to some boundaries. Further corpora of commands for\n" +
+			"the policy are files NAME.tsv in the directories of --corpora (or\n" +
+			"SAVEPOINT_POLICY_CORPORA). --profile keeps profiles of this process beside each\n" +
+			"result: NAME.cpu.pprof and NAME.heap.pprof for go tool pprof, and NAME.trace, of the\n" +
+			"last seconds, for go tool trace.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.repeat < 0 {
@@ -63,6 +67,7 @@ func newBenchRun(a *app) *cobra.Command {
 	fl := c.Flags()
 	fl.BoolVar(&f.quick, "quick", false, "a short look")
 	fl.BoolVar(&f.resume, "resume", false, "go on with the latest run")
+	fl.BoolVar(&f.profile, "profile", false, "profile this process; the figures are then those of a profiled one")
 	fl.StringVar(&f.dir, "dir", "", "directory of the run; one that is there goes on (default: a new one below STATE/bench)")
 	fl.StringVar(&f.sandbox, "sandbox", "bench", "name of the sandbox of the experiments")
 	fl.BoolVar(&f.keep, "keep", false, "keep that sandbox")
@@ -85,7 +90,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags) error {
 	if f.quick {
 		plan = bench.QuickPlan()
 	}
-	plan.Seed, plan.Repeat, plan.Boundaries = f.seed, f.repeat, f.boundaries
+	plan.Seed, plan.Repeat, plan.Boundaries, plan.Profile = f.seed, f.repeat, f.boundaries, f.profile
 	b := &benchmark{app: a, flags: f, dir: dir}
 	defer b.end(context.WithoutCancel(ctx))
 	list, err := b.experiments()

@@ -161,6 +161,9 @@ type Plan struct {
 	// Boundaries, when there are any, are the only ones that are measured, by
 	// experiments that measure several: see Wants. In their order and once each.
 	Boundaries []string `json:"boundaries,omitempty"`
+	// Profile keeps profiles of this process beside each result, which takes time that
+	// the figures then have in them.
+	Profile bool `json:"profile,omitempty"`
 }
 
 // AllBoundaries are those that a plan can name, the cheapest first.
@@ -173,7 +176,7 @@ func (p Plan) Wants(boundary string) bool {
 
 // Same reports whether both plans measure the same work.
 func (p Plan) Same(q Plan) bool {
-	return p.Quick == q.Quick && p.Repeat == q.Repeat && p.Warmup == q.Warmup && p.Seed == q.Seed &&
+	return p.Quick == q.Quick && p.Repeat == q.Repeat && p.Warmup == q.Warmup && p.Seed == q.Seed && p.Profile == q.Profile &&
 		slices.Equal(p.Boundaries, q.Boundaries)
 }
 

@@ -235,7 +235,7 @@ func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress fu
 	if r.Root != nil {
 		res.Noise.Load, before = readLoad(r.Root), readTicks(r.Root)
 	}
-	err := e.Run(ctx, run)
+	err := r.profiled(ctx, e, run)
 	var skip *SkipError
 	switch {
 	case ctx.Err() != nil: // what it says of being stopped is no failure
@@ -249,6 +249,17 @@ func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress fu
 	}
 	res.Took = max(0, r.Now().Sub(began).Seconds())
 	return run.end(err == nil && ctx.Err() == nil)
+}
+
+func (r *Runner) profiled(ctx context.Context, e Experiment, run *Run) error {
+	if !r.Plan.Profile {
+		return e.Run(ctx, run)
+	}
+	stop, err := watch(r.Dir, e.Name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.Run(ctx, run), stop())
 }
 
 func readInfo(dir string) (*Info, error) {
