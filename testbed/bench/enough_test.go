@@ -95,6 +95,29 @@ func TestOverheadIsOverBare(t *testing.T) {
 	}
 }
 
+// A run that made the long command too seldom is judged by the short one, of one
+// workload alone: what a command costs in another is no base.
+func TestOverheadOfShortCommand(t *testing.T) {
+	of := func(workload string, n int, bare, copied, ours float64) []Sample {
+		labels := tags{LabelWorkload: workload, LabelSize: PaperSize}
+		return slices.Concat(timed(ArmBare, labels, bare, repeat(bare, n)...), timed(ArmCopy, labels, bare, repeat(copied, n)...), timed(ArmWorkspace, labels, bare, repeat(ours, n)...))
+	}
+	for _, tt := range []struct {
+		name          string
+		samples       []Sample
+		answer, about string
+	}{
+		{"both long enough", slices.Concat(of(WorkloadInstall, 5, 4, 8, 4.2), of(WorkloadEdit, 5, 1, 2, 3)), "yes", WorkloadInstall},
+		{"the long one once", slices.Concat(of(WorkloadInstall, 1, 4, 8, 9), of(WorkloadEdit, 5, 1, 5, 1.2)), "yes", WorkloadEdit},
+		{"the short one no oftener", slices.Concat(of(WorkloadInstall, 2, 4, 8, 4.2), of(WorkloadEdit, 2, 1, 5, 1.2)), "undecided", WorkloadInstall},
+	} {
+		g := targetOf(t, TargetWorkspace, QuickPlan(), filled(ExpOverhead, nil, tt.samples...))
+		if g.Answer() != tt.answer || !strings.Contains(g.Explain, "workload "+tt.about) {
+			t.Errorf("%s: %s, %s", tt.name, g.Answer(), g.Explain)
+		}
+	}
+}
+
 // All is said of all only.
 func TestCrashTarget(t *testing.T) {
 	for _, tt := range []struct {

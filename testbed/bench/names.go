@@ -12,7 +12,7 @@ const (
 	// (share: the tree hash is the one of before), "ready" (s: until the
 	// sandbox can be used again).
 	ExpRollback = "rollback"
-	// ExpOverhead: arms ArmBare …; label "workload" (WorkloadInstall and
+	// ExpOverhead: arms ArmBare …; label "workload" (WorkloadInstall, WorkloadEdit and
 	// WorkloadRead among others), label "size" where the workspace's size varies
 	// (PaperSize is the paper's). "seconds" and steps. The overhead of an arm is what
 	// its median is above that of ArmBare with the same labels.
@@ -37,6 +37,7 @@ const (
 	ExpGemini = "gemini"
 
 	WorkloadInstall = "pip-install"
+	WorkloadEdit    = "sed"
 	WorkloadRead    = "read-only"
 	PaperSize       = "250MB"
 	GeminiBare      = "no-credential-headless"

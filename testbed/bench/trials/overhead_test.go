@@ -20,7 +20,7 @@ func TestOverheadArms(t *testing.T) {
 		var all []string
 		for _, a := range arms {
 			name := a.Labels[bench.LabelWorkload] + "/" + a.Name
-			if w := a.Labels[bench.LabelWorkload]; w == bench.WorkloadInstall || w == bench.WorkloadRead || w == workloadFails {
+			if w := a.Labels[bench.LabelWorkload]; w == bench.WorkloadInstall || w == bench.WorkloadRead || w == bench.WorkloadEdit || w == workloadFails {
 				all = append(all, name)
 			}
 		}
@@ -33,21 +33,21 @@ func TestOverheadArms(t *testing.T) {
 		install, reading, others string
 	}{
 		{
-			"quick", true, nil, "pip-install/bare pip-install/copy pip-install/workspace pip-install/machine", "read-only/bare read-only/none", "",
+			"quick", true, nil, "pip-install/bare pip-install/copy pip-install/workspace pip-install/machine", "read-only/bare read-only/none", "sed/bare sed/copy sed/workspace sed/machine",
 		},
 		{
-			"quick, disk alone", true, []string{"disk"}, "pip-install/bare pip-install/copy pip-install/disk", "read-only/bare read-only/none", "",
+			"quick, disk alone", true, []string{"disk"}, "pip-install/bare pip-install/copy pip-install/disk", "read-only/bare read-only/none", "sed/bare sed/copy sed/disk",
 		},
 		{
 			"full", false, nil,
 			"pip-install/bare pip-install/copy pip-install/copy, shutil pip-install/workspace pip-install/disk pip-install/machine",
 			"read-only/bare read-only/none",
-			"fails/bare fails/copy, rolled back fails/workspace, rolled back fails/disk, rolled back fails/machine, rolled back",
+			"sed/bare sed/copy sed/workspace sed/disk sed/machine fails/bare fails/copy, rolled back fails/workspace, rolled back fails/disk, rolled back fails/machine, rolled back",
 		},
 		{
 			"full, workspace alone", false, []string{"workspace"},
 			"pip-install/bare pip-install/copy pip-install/copy, shutil pip-install/workspace",
-			"read-only/bare read-only/none", "fails/bare fails/copy, rolled back fails/workspace, rolled back",
+			"read-only/bare read-only/none", "sed/bare sed/copy sed/workspace fails/bare fails/copy, rolled back fails/workspace, rolled back",
 		},
 	} {
 		plan := bench.Plan{Quick: c.quick, Boundaries: c.boundaries}

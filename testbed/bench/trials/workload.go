@@ -48,7 +48,7 @@ func workloads() []workload {
 		{name: "git-commit", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && git init -q . && git add -A . && git -c user.name=b -c user.email=b@localhost commit -q -m one"},
 		{name: "build", clean: clean, command: "cp -r " + stage + "/project " + out + " && python3 -m compileall -q " + out},
 		{name: "tests", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && python3 -m unittest -q"},
-		{name: "sed", clean: clean, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py"},
+		{name: bench.WorkloadEdit, quick: true, clean: clean, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py"},
 		{name: workloadFails, clean: clean, fails: true, command: "cp -r " + stage + "/project " + out + " && sed -i s/value/worth/g " + out + "/mod*.py && exit 3"},
 	}
 }
