@@ -13,8 +13,9 @@ import (
 
 func everything() bool { return os.Getenv("SAVEPOINT_DEEP") == "1" }
 
-// countsPairs: pairs that are passed over are counted, at the cost of one more play
-// of each first death.
+// countsPairs: pairs that are passed over are counted, at the cost of one more play of
+// each first death, and fewer are played: it is for a quick look that says what part
+// of all it is.
 func countsPairs() bool { return os.Getenv("SAVEPOINT_PAIRS") == "1" }
 
 // explored counts what was played of one scenario or of several.
@@ -93,16 +94,19 @@ func TestCrash(t *testing.T) {
 // stride is how many first deaths are passed over for one whose second deaths
 // are explored.
 func stride(sc scenario) int {
+	n := 9
 	switch {
 	case everything():
 		return 1
 	case sc.boxes > 1, sc.ahead:
-		return 40
+		n = 40
 	case sc.next != nil:
-		return 20
-	default:
-		return 9
+		n = 20
 	}
+	if countsPairs() {
+		n *= 4
+	}
+	return n
 }
 
 // explore plays every schedule of one death, and every one of two whose first

@@ -42,7 +42,7 @@ func New(c Config) bench.Experiment {
 			{Name: "waiting", Unit: bench.Share, Text: "it waited for an answer, or hung, until it was ended; the seconds are then a lower bound"},
 			{Name: "memory", Unit: bench.Bytes, Better: bench.Lower, Text: "peak of its largest process"},
 		},
-		Quick: 2 * time.Minute, Full: 25 * time.Minute,
+		Quick: 50 * time.Second, Full: 25 * time.Minute,
 		Run: c.run,
 	}
 }

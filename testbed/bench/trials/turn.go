@@ -141,7 +141,7 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 }
 
 // quickTurns and fullTurns are how many turns of each arm are measured, in all.
-const quickTurns, fullTurns = 6, 24
+const quickTurns, fullTurns = 5, 24
 
 // sessions divides turns into rounds that differ by one at most: an arm's session
 // is as long as a round, at most 6 turns, and there are two rounds as soon as
