@@ -66,19 +66,21 @@ func (b *benchmark) config(ctx context.Context) (configs.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Cluster.URL != "" {
+	state, err := b.app.state()
+	if err != nil {
+		return cfg, err
+	}
+	st, err := lab.Read(labDir(state))
+	// A lab that was ended leaves its configuration, for when it is started again.
+	down := err == nil && !st.Running && cfg.Source.File == configs.LabFile(state)
+	if cfg.Cluster.URL != "" && !down {
 		b.accelerator = "the cluster's"
-		state, err := b.app.state()
-		if err != nil {
-			return cfg, err
-		}
-		if st, err := lab.Read(labDir(state)); err == nil && st.Running && st.APIURL == cfg.Cluster.URL {
+		if err == nil && st.Running && st.APIURL == cfg.Cluster.URL {
 			b.accelerator, b.lab = st.Accelerator, &st
 		}
 		return b.app.config(b.app.configFile, true)
 	}
-	st, _, err := b.app.labUp(ctx, labFlags{}, nil)
-	if err != nil {
+	if st, _, err = b.app.labUp(ctx, labFlags{}, nil); err != nil {
 		return cfg, err
 	}
 	b.accelerator, b.lab = st.Accelerator, &st
