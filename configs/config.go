@@ -69,6 +69,11 @@ type Cluster struct {
 	Pool string `mapstructure:"pool"`
 	// Storage is where a full clone is written. Empty: the template's storage.
 	Storage string `mapstructure:"storage"`
+	// StateStorage is where snapshots with memory keep it, for sandboxes that are made
+	// from now on; each of their nodes needs it, with the content "images". A fast
+	// local one makes the boundary machine cheaper. Empty: where Proxmox VE puts it,
+	// which is the storage of the disks.
+	StateStorage string `mapstructure:"state_storage"`
 	// VMIDFirst and VMIDLast bound the ids of sandboxes, both included. The
 	// range must belong to this savepoint alone. Default 900000 to 900999.
 	VMIDFirst int `mapstructure:"vmid_first"`

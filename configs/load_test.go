@@ -89,6 +89,7 @@ cluster:
   memory_reserve: 4GiB
   pool: agents
   storage: local-zfs
+  state_storage: fast
   vmid_first: 5000
   vmid_last: 5999
   vmid_rest: 24h
@@ -201,7 +202,7 @@ log:
 			URL: "https://pve1.example:8006", CAFile: filepath.Join(conf, "ca.pem"),
 			Fingerprint: "aabb" + strings.Repeat("0c", 30), TokenID: "savepoint@pve!engine",
 			TokenSecret: NewSecret("hunter2"), TokenSecretFile: filepath.Join(conf, "secret"),
-			Nodes: []string{"pve1", "pve2"}, DrainedNodes: []string{"pve2"}, MaxPerNode: 12, MemoryReserve: 4 << 30, Pool: "agents", Storage: "local-zfs",
+			Nodes: []string{"pve1", "pve2"}, DrainedNodes: []string{"pve2"}, MaxPerNode: 12, MemoryReserve: 4 << 30, Pool: "agents", Storage: "local-zfs", StateStorage: "fast",
 			VMIDFirst: 5000, VMIDLast: 5999, VMIDRest: 24 * time.Hour,
 			RequestTimeout: 10 * time.Second, TaskTimeout: 20 * time.Minute, PollInterval: 100 * time.Millisecond,
 			ClonesPerStorage: 3, Limits: Limits{FullClones: 2, LinkedClones: 8, PerNode: 16},

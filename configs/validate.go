@@ -149,6 +149,7 @@ func (k checker) cluster() {
 	k.match("cluster.token_id", cl.TokenID, tokenID, "is not a token id", `write "USER@REALM!NAME", like "savepoint@pve!engine"`)
 	k.match("cluster.pool", cl.Pool, poolName, "is not a pool's name", "use letters, digits, '.', '_' and '-'")
 	k.match("cluster.storage", cl.Storage, storageName, "is not a storage's name", "use the id that `pvesm status` prints")
+	k.match("cluster.state_storage", cl.StateStorage, storageName, "is not a storage's name", "use the id that `pvesm status` prints")
 	for _, l := range []struct {
 		name  string
 		nodes []string

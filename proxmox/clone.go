@@ -259,6 +259,9 @@ func (v *VMs) configure(ctx context.Context, op string, r orchestrator.CloneRequ
 	if bridge := cmp.Or(r.Bridge, c.cfg.Bridge); bridge != "" {
 		params["net0"] = rebridge(conf.text("net0"), bridge)
 	}
+	if s := c.cfg.StateStorage; s != "" {
+		params["vmstatestorage"] = s
+	}
 	return c.again(ctx, func() error { return c.putConfig(ctx, op, r.VM, params) })
 }
 

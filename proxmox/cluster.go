@@ -34,7 +34,10 @@ type Config struct {
 	Nodes    []string // nodes that may be used; empty = all
 	Pool     string   // resource pool of every VM that is made; required for Clone and BuildTemplate
 	Instance string   // id of this savepoint installation: lower-case letters, digits, dashes; at most 32
-	Bridge   string   // bridge or vnet of net0 of every clone; "" = the template's
+	// StateStorage holds the memory of snapshots of VMs that are cloned from now on;
+	// "" = as the template says, else that of the disks.
+	StateStorage string
+	Bridge       string // bridge or vnet of net0 of every clone; "" = the template's
 
 	PollInterval     time.Duration // longest pause between task polls; 0 = 200 ms, at most 250 ms
 	TaskTimeout      time.Duration // how long a task is followed; 0 = 15 min

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +112,33 @@ func TestWorking(t *testing.T) {
 	must(t, err)
 	if admin, err := l.admin.SeesAllTasks(t.Context(), labNode); err != nil || all || !admin {
 		t.Errorf("the minimal role sees all tasks: %t, the administrator: %t, %v", all, admin, err)
+	}
+}
+
+// F69: the memory lies where it was said, is found there, and goes with its snapshot.
+// A token without the right to fill that storage makes no VM that cannot be
+// snapshotted.
+func TestStateStorage(t *testing.T) {
+	l := startLab(t, func(c *pve.Config) { c.Storages = []pve.Storage{{ID: "local"}, {ID: "fast"}} }).withTemplate()
+	elsewhere := func(c *proxmox.Config) { c.StateStorage = "fast" }
+	if err := l.open(elsewhere).VMs().Clone(t.Context(), l.cloneRequest()); !errors.Is(err, orchestrator.ErrDenied) || !strings.Contains(err.Error(), "/storage/fast") {
+		t.Errorf("without the right to the storage: %v", err)
+	}
+	c := l.open(elsewhere, func(c *proxmox.Config) { c.TokenID, c.TokenSecret = "root@pam!admin", "admin-secret" })
+	r := l.cloneRequest()
+	must(t, c.VMs().Clone(t.Context(), r))
+	vm := orchestrator.VMRequest{Sandbox: r.Sandbox, VM: r.VM}
+	must(t, c.VMs().Start(t.Context(), vm))
+	must(t, c.Snapshots().Create(t.Context(), orchestrator.SnapshotRequest{Sandbox: r.Sandbox, VM: r.VM, Name: "sp-one", Memory: true}))
+	saved, _, err := c.SavedMemories(t.Context())
+	must(t, err)
+	if len(saved) != 1 || saved[0].Storage != "fast" || saved[0].Snapshot != "sp-one" {
+		t.Errorf("saved memory: %+v", saved)
+	}
+	must(t, c.Snapshots().Rollback(t.Context(), orchestrator.SnapshotRequest{Sandbox: r.Sandbox, VM: r.VM, Name: "sp-one", Memory: true}))
+	must(t, c.Snapshots().Delete(t.Context(), orchestrator.SnapshotRequest{Sandbox: r.Sandbox, VM: r.VM, Name: "sp-one", Memory: true}))
+	if saved, _, err = c.SavedMemories(t.Context()); err != nil || len(saved) != 0 {
+		t.Errorf("after its snapshot is gone: %+v, %v", saved, err)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // tells.
 func intended(cfg configs.Config) proxmox.Use {
 	use := proxmox.Use{ManageSDN: len(cfg.Network.Tenants) > 0, Collect: true, Look: true}
-	use.Storages = oneMore(oneMore(nil, cfg.Cluster.Storage), cfg.Workspace.Storage)
+	use.Storages = oneMore(oneMore(oneMore(nil, cfg.Cluster.Storage), cfg.Workspace.Storage), cfg.Cluster.StateStorage)
 	build := cfg.Sandbox.Bridge
 	if cfg.Template.Bridge != "" {
 		build = cfg.Template.Bridge

@@ -37,6 +37,9 @@ func (d *doctor) stores() []*store {
 	return slices.DeleteFunc(out, func(o *store) bool { return len(o.uses) == 0 && !slices.Contains(o.Content, "images") })
 }
 
+// usesState is what a storage needs no snapshots for.
+const usesState = "saved memory"
+
 // usesOf says what sandboxes have on a storage.
 func (d *doctor) usesOf(id string) []string {
 	var out []string
@@ -52,6 +55,9 @@ func (d *doctor) usesOf(id string) []string {
 	}
 	if id == d.cfg.Workspace.Storage {
 		out = append(out, "workspace volumes")
+	}
+	if id == d.cfg.Cluster.StateStorage {
+		out = append(out, usesState)
 	}
 	return out
 }
@@ -77,7 +83,7 @@ func (d *doctor) storages(context.Context) {
 		}
 	}
 	all := d.stores()
-	for _, id := range []string{d.cfg.Cluster.Storage, d.cfg.Workspace.Storage} {
+	for _, id := range []string{d.cfg.Cluster.Storage, d.cfg.Workspace.Storage, d.cfg.Cluster.StateStorage} {
 		d.wanted(id, all)
 	}
 	for _, site := range d.sites {
@@ -137,7 +143,7 @@ func (d *doctor) judge(s *store, can proxmox.SnapshotSupport) (level, mend strin
 		return levelProblem, "it is not active: see pvesm status on its nodes"
 	case !slices.Contains(s.Content, "images"):
 		return levelProblem, s.AddContent("images")
-	case !can.Possible:
+	case !can.Possible && !slices.Equal(s.uses, []string{usesState}):
 		return levelProblem, "move the template to a ZFS, LVM-thin, RBD or qcow2 storage"
 	case s.Free < need:
 		return levelProblem, fmt.Sprintf("one sandbox with its saved memory takes up to %s: make room, or destroy sandboxes", bytesText(need))

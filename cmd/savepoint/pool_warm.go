@@ -39,6 +39,9 @@ func poolTenants(cfg configs.Config) []string {
 // that the provisioner knows.
 func (s *session) recipe() string {
 	r := "workspace " + s.cfg.Workspace.Storage
+	if state := s.cfg.Cluster.StateStorage; state != "" {
+		r += ", memory on " + state
+	}
 	if len(s.cfg.Network.Tenants) == 0 {
 		r += ", bridge " + s.cfg.Sandbox.Bridge
 	}

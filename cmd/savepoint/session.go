@@ -125,7 +125,7 @@ func clusterConfig(cfg configs.Config, instance string) proxmox.Config {
 	return proxmox.Config{
 		URL: c.URL, CAFile: c.CAFile, Fingerprint: c.Fingerprint,
 		TokenID: c.TokenID, TokenSecret: proxmox.Secret(c.TokenSecret.Reveal()),
-		Nodes: c.Nodes, Pool: c.Pool, Bridge: cfg.Sandbox.Bridge, Instance: instance,
+		Nodes: c.Nodes, Pool: c.Pool, StateStorage: c.StateStorage, Bridge: cfg.Sandbox.Bridge, Instance: instance,
 		PollInterval: c.PollInterval, TaskTimeout: c.TaskTimeout, RequestTimeout: c.RequestTimeout,
 		AgentTimeout: cfg.Sandbox.BootTimeout, ClonesPerStorage: c.ClonesPerStorage,
 		FullClones: c.Limits.FullClones, LinkedClones: c.Limits.LinkedClones, PerNode: c.Limits.PerNode,

@@ -39,9 +39,6 @@ func (r *Result) overBare(samples []Sample) *Figure {
 	}
 }
 
-// install keeps the samples of an arm that are of the paper's command.
-func install(r *Result, arm string) []Sample { return ofWorkload(r, arm, WorkloadInstall) }
-
 // ofWorkload keeps the samples of an arm on the paper's workspace. An experiment
 // whose workspace has one size need not say so.
 func ofWorkload(r *Result, arm, workload string) []Sample {
@@ -51,11 +48,11 @@ func ofWorkload(r *Result, arm, workload string) []Sample {
 	})
 }
 
-// aimed is the workload that targets are about. What a boundary adds depends little on
+// aimed is the workload that targets, and the figures beside the paper's, are about. What a boundary adds depends little on
 // the command, so a run that has made the long one too seldom to say is judged by the
 // short one.
 func aimed(r *Result) string {
-	if n := len(install(r, ArmBare)); n < leastSamples && len(ofWorkload(r, ArmBare, WorkloadEdit)) > n {
+	if n := len(ofWorkload(r, ArmBare, WorkloadInstall)); n < leastSamples && len(ofWorkload(r, ArmBare, WorkloadEdit)) > n {
 		return WorkloadEdit
 	}
 	return WorkloadInstall

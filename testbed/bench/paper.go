@@ -81,27 +81,30 @@ func share(r *Result, samples []Sample, metric, base string) (string, string) {
 
 func paperTime(arm, base string) func(*Result) (string, string) {
 	return func(r *Result) (string, string) {
-		v := r.Values(install(r, arm), MetricSeconds)
+		workload := aimed(r)
+		v := r.Values(ofWorkload(r, arm, workload), MetricSeconds)
 		if len(v) == 0 {
 			return "", ""
 		}
-		return seconds(Median(v)), fmt.Sprintf("%s, %s, median of %d", WorkloadInstall, base, len(v))
+		return seconds(Median(v)), fmt.Sprintf("%s, %s, median of %d", workload, base, len(v))
 	}
 }
 
 func paperOverhead(arm string) func(*Result) (string, string) {
 	return func(r *Result) (string, string) {
-		f := r.overBare(install(r, arm))
+		workload := aimed(r)
+		f := r.overBare(ofWorkload(r, arm, workload))
 		if f == nil {
 			return "", ""
 		}
-		return seconds(f.Value) + f.Interval.text(seconds), fmt.Sprintf("%s, median above that of bare SSH, n = %d at least", WorkloadInstall, f.N)
+		return seconds(f.Value) + f.Interval.text(seconds), fmt.Sprintf("%s, median above that of bare SSH, n = %d at least", workload, f.N)
 	}
 }
 
 func paperRatio(arm string) func(*Result) (string, string) {
 	return func(r *Result) (string, string) {
-		over, bare := r.overBare(install(r, arm)), r.Values(install(r, ArmBare), MetricSeconds)
+		workload := aimed(r)
+		over, bare := r.overBare(ofWorkload(r, arm, workload)), r.Values(ofWorkload(r, ArmBare, workload), MetricSeconds)
 		if over == nil || Median(bare) <= 0 {
 			return "", ""
 		}

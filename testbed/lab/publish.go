@@ -65,6 +65,7 @@ func (l *lab) config(o Options) configs.Config {
 	}
 	if o.Storage == StorageZFS {
 		c.Cluster.Storage, c.Workspace.Storage = zfsStorage, zfsStorage
+		c.Cluster.StateStorage = storage // ZFS through FUSE takes memory in slowly
 		c.Workspace.User, c.Workspace.IdentityFile = zfsUser, identityFile(o.Dir)
 	}
 	for _, name := range o.nodes() {

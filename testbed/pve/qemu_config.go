@@ -171,6 +171,10 @@ func (c *call) checkSettable(vmid int, pool string, set options, drop []string) 
 			if err := c.s.checkDrive(c, vmid, d); err != nil {
 				return err
 			}
+		case name == "vmstatestorage":
+			if err := c.need("/storage/"+set[name], "Datastore.AllocateSpace"); err != nil {
+				return err
+			}
 		case bus == "net" && n >= 0:
 			if err := c.mayBridge(name, set[name]); err != nil {
 				return err

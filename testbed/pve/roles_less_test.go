@@ -39,6 +39,7 @@ func rights() []right {
 		{path: "/vms/100", priv: "VM.Clone", method: "POST", call: "/nodes/pve1/qemu/100/clone", form: clone, refusal: "/vms/100, VM.Clone", undo: destroy},
 		{path: "/vms/100", priv: "VM.Audit", method: "GET", call: "/nodes/pve1/qemu/100/config", refusal: "/vms/100, VM.Audit"},
 		{path: storage, priv: "Datastore.AllocateSpace", method: "POST", call: "/nodes/pve1/qemu/100/clone", form: clone, refusal: "/storage/local, Datastore.AllocateSpace", undo: destroy},
+		{path: storage, priv: "Datastore.AllocateSpace", method: "PUT", call: vm + "/config", form: "vmstatestorage=local", refusal: "/storage/local, Datastore.AllocateSpace"},
 		{path: "/sdn/zones/localnetwork/vmbr0", priv: "SDN.Use", method: "PUT", call: vm + "/config", form: "net0=virtio%3DBC:24:11:00:00:01,bridge%3Dvmbr0", refusal: "/sdn/zones/localnetwork/vmbr0, SDN.Use"},
 		{path: pool, priv: "VM.Allocate", method: "POST", call: "/nodes/pve1/qemu/100/clone", form: clone, undo: destroy}, // of two alternatives none is named
 		{path: pool, priv: "VM.Audit", method: "GET", call: vm + "/config", refusal: "/vms/900, VM.Audit"},

@@ -73,7 +73,7 @@ func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 			{Kind: bench.Bars, Title: "Share that is stopped, by class", Metric: bench.MetricCaught, X: bench.ByArm},
 			{Kind: bench.Bars, Title: "Share of commands to be run that are denied", Metric: metricFalseDenial, X: bench.ByArm},
 		},
-		Quick: 10 * time.Second, Full: time.Minute,
+		Quick: 2 * time.Second, Full: time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error {
 			list := ownCorpora()
 			for _, dir := range dirs {

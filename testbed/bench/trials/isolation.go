@@ -68,7 +68,7 @@ func Isolation(verify func(context.Context) ([]Pair, []string, error)) bench.Exp
 			{Name: metricUnmeasured, Unit: bench.Share, Better: bench.Lower, Text: "of all pairs"},
 			{Name: metricTenants, Unit: bench.Count, Better: bench.Higher, Exact: true, Text: "pairs of guests of two tenants that were measured"},
 		},
-		Quick: 30 * time.Second, Full: 2 * time.Minute,
+		Quick: 20 * time.Second, Full: 2 * time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error {
 			if verify == nil {
 				return bench.Skip("no tenants are configured (network.tenants): on the lab, start it with --network evpn, as root")

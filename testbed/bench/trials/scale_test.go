@@ -111,7 +111,8 @@ func TestNodes(t *testing.T) {
 func TestScaleArms(t *testing.T) {
 	for _, quick := range []bool{true, false} {
 		points := map[string]bool{}
-		for _, a := range scaleArms(bench.NewRun(Scale("."), bench.Plan{Quick: quick}), ".", 2) {
+		arms, several := scaleArms(bench.NewRun(Scale("."), bench.Plan{Quick: quick}), ".", 2)
+		for _, a := range append(arms, several...) {
 			if a.Labels[labelProcs] != "2" || a.Labels[labelJournal] == "" {
 				t.Errorf("%s %v does not say its processors or its journal", a.Name, a.Labels)
 			}

@@ -53,7 +53,7 @@ func TestTurnsRepeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.close()
-		plan := bench.QuickPlan()
+		plan := bench.FullPlan()
 		plan.Repeat = repeat
 		r := bench.NewRun(Turns(g), plan)
 		if err := g.turnsOf(t.Context(), r, m, world.Box(0), orchestrator.BoundaryWorkspace, 0); err != nil {

@@ -22,7 +22,6 @@ type workload struct {
 	quick   bool   // part of a quick run
 	reads   bool   // proved read-only
 	fails   bool   // it ends with exit code failed, after it has changed something
-	small   string // what a quick run has in place of command, labelled so; "" = command
 }
 
 // workloadFails is the label of the command that fails, failed its exit code.
@@ -38,11 +37,10 @@ const out = "/workspace/out"
 // command is, and what developers do all day.
 func workloads() []workload {
 	clean := "rm -rf " + out
-	install := "python3 -m pip install --quiet --no-index --find-links " + stage + "/wheels --target " + out + " --no-cache-dir --disable-pip-version-check "
 	return []workload{
 		{
-			name: bench.WorkloadInstall, quick: true, clean: clean,
-			command: install + wheelName, small: install + smallWheelName,
+			name: bench.WorkloadInstall, clean: clean,
+			command: "python3 -m pip install --quiet --no-index --find-links " + stage + "/wheels --target " + out + " --no-cache-dir --disable-pip-version-check " + wheelName,
 		},
 		{name: bench.WorkloadRead, quick: true, reads: true, command: "ls /etc"},
 		{name: "git-commit", clean: clean, command: "cp -r " + stage + "/project " + out + " && cd " + out + " && git init -q . && git add -A . && git -c user.name=b -c user.email=b@localhost commit -q -m one"},
@@ -55,10 +53,7 @@ func workloads() []workload {
 
 // workloadFiles are what workloads need in the guest.
 func workloadFiles() map[string]string {
-	files := map[string]string{}
-	for name, modules := range map[string]int{wheelName: wheelModules, smallWheelName: smallWheelModules} {
-		files["wheels/"+strings.ReplaceAll(name, "-", "_")+"-1.0-py3-none-any.whl"] = wheel(name, modules)
-	}
+	files := map[string]string{"wheels/" + strings.ReplaceAll(wheelName, "-", "_") + "-1.0-py3-none-any.whl": wheel(wheelName, wheelModules)}
 	maps.Copy(files, project())
 	for mb, name := range sizes() {
 		files["fill-"+name+".sh"] = fill(mb)
@@ -110,11 +105,6 @@ sync
 const (
 	wheelName    = "savepoint-bench"
 	wheelModules = 40
-
-	// The small one is for quick runs: what it takes less is the command's own time,
-	// which is in no overhead.
-	smallWheelName    = "savepoint-bench-small"
-	smallWheelModules = 4
 )
 
 // wheel is a package of pure Python, made here so that no index is needed. Its
