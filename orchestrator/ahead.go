@@ -256,10 +256,10 @@ func (e *Engine) prepareNext(ctx context.Context, sb Sandbox, want Boundary) {
 	ctx = context.WithoutCancel(ctx)
 	e.c.Go(func() {
 		a := e.prepare(ctx, sb, want, w)
-		e.mu.Lock()
+		e.mu.Lock() // once: between the two a comer would find the sandbox at work
 		b.ahead, b.work = a, nil
+		e.vacate(sb.ID)
 		e.mu.Unlock()
-		e.unclaim(sb.ID)
 		close(w.done)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,7 +128,14 @@ func TestAheadBehindTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld()
 		w.snaps, w.parent = nil, ""
-		slow := func(context.Context) error { time.Sleep(10 * time.Second); return nil }
+		// What works behind the answers goes on when the test has looked.
+		var looking sync.Mutex
+		slow := func(context.Context) error {
+			time.Sleep(10 * time.Second)
+			looking.Lock()
+			defer looking.Unlock()
+			return nil
+		}
 		w.hooks["create"], w.hooks["delete"] = slow, slow
 		l := boot(t, w, func(c *orchestrator.Config) { c.Ahead = true })
 		for n := range 8 {
@@ -143,9 +151,11 @@ func TestAheadBehindTheAnswer(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			synctest.Wait()
+			looking.Lock()
 			if len(w.snaps) > 4 {
 				t.Errorf("%d snapshots after command %d", len(w.snaps), n)
 			}
+			looking.Unlock()
 		}
 		if err := l.e.Quiet(context.Background()); err != nil {
 			t.Fatal(err)

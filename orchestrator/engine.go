@@ -288,6 +288,11 @@ func unfinishedError(t *Transaction) error {
 func (e *Engine) unclaim(sb SandboxID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.vacate(sb)
+}
+
+// vacate is unclaim for a caller that holds mu.
+func (e *Engine) vacate(sb SandboxID) {
 	b := e.boxes[sb]
 	b.holder = ""
 	if len(b.open) == 0 && len(b.spent) == 0 && b.ahead == nil {
