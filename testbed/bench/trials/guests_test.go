@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"savepoint/orchestrator"
+	"savepoint/policy"
 	"savepoint/testbed/bench"
 	"savepoint/testbed/sim"
 	"savepoint/testbed/sim/world"
@@ -41,7 +44,7 @@ func TestGuests(t *testing.T) {
 	}{
 		{"enough", 4, 9, []string{"1", "2", "4"}, "two for each", nil},
 		{"not a power of two", 3, 9, []string{"1", "2"}, "two for each", nil},
-		{"refused", 8, 3, []string{"1", "2"}, "node pve1 is full", nil},
+		{"refused", 8, 3, []string{"1", "2"}, "2 guests at once were the most that were measured: the cluster takes no more: node pve1 is full", nil},
 		{"one boundary", 2, 9, []string{"1", "2"}, "two for each", []string{"workspace"}},
 	} {
 		g := fleetRig(t, 9)
@@ -94,5 +97,50 @@ func TestGuestsSkip(t *testing.T) {
 		if !errors.As(err, &skip) || !strings.Contains(skip.Reason, why) {
 			t.Errorf("%v, want %q", err, why)
 		}
+	}
+}
+
+// A caller that is done before others does not begin with their sandboxes: each has
+// its own.
+func TestGuestsHaveACallerEach(t *testing.T) {
+	c, err := simulated(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &slowExecutor{Executor: c.Executor, slow: world.Box(1).ID, done: make(chan struct{})}
+	c.Journal, c.Executor = sim.NewForgetful(), x
+	e, err := orchestrator.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Rig{Engine: e}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	spec := orchestrator.Spec{Command: "echo a > /etc/a", As: policy.Root, Boundary: orchestrator.BoundaryMachine}
+	if _, err := g.together(ctx, []orchestrator.Sandbox{world.Box(0), world.Box(1)}, spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slowExecutor holds one sandbox until the others have run all that is for one.
+type slowExecutor struct {
+	orchestrator.Executor
+	slow orchestrator.SandboxID
+	ran  atomic.Int64
+	done chan struct{}
+}
+
+func (x *slowExecutor) Run(ctx context.Context, sb orchestrator.Sandbox, p policy.Permit, r orchestrator.ExecRequest) (orchestrator.ExecResult, error) {
+	if sb.ID != x.slow {
+		if x.ran.Add(1) == perGuest {
+			close(x.done)
+		}
+		return x.Executor.Run(ctx, sb, p, r)
+	}
+	select {
+	case <-x.done:
+		return x.Executor.Run(ctx, sb, p, r)
+	case <-ctx.Done():
+		return orchestrator.ExecResult{}, context.Cause(ctx)
 	}
 }

@@ -18,19 +18,21 @@ import (
 	"savepoint/testbed/sim/world"
 )
 
-// nodeTask is how long a simulated node takes for a snapshot, or its deletion.
+// nodeTask is how long a simulated node takes for a snapshot.
 const nodeTask = 2 * time.Millisecond
 
 // nodeTransactions is how many transactions there are for each node.
 const nodeTransactions = 400
 
 // nodes spread the sandboxes of a simulated cluster, which knows one node, over
-// several. Each of them makes one snapshot or deletion at a time.
+// several. Each of them makes one snapshot, or roll back, at a time. Deletions take
+// no time of it: how many there are depends on how often each sandbox has had its
+// turn, and few nodes make fewer transactions than many.
 type nodes struct {
 	home  string // the node that the cluster knows
 	count int
 	busy  []sync.Mutex
-	made  []int // snapshots and deletions, by node; busy guards its own
+	made  []int // snapshots, by node; busy guards its own
 }
 
 func newNodes(count int) *nodes {
@@ -90,7 +92,12 @@ func (s nodeSnapshots) Create(ctx context.Context, r orchestrator.SnapshotReques
 }
 
 func (s nodeSnapshots) Delete(ctx context.Context, r orchestrator.SnapshotRequest) error {
-	return s.n.task(ctx, &r.VM, func() error { return s.Snapshotter.Delete(ctx, r) })
+	vm, _, err := s.n.on(r.VM)
+	if err != nil {
+		return err
+	}
+	r.VM = vm
+	return s.Snapshotter.Delete(ctx, r)
 }
 
 func (s nodeSnapshots) Rollback(ctx context.Context, r orchestrator.SnapshotRequest) error {
@@ -191,10 +198,15 @@ func driveNodes(ctx context.Context, boxes, count, n int) (bench.Sample, error) 
 		return bench.Sample{}, err
 	}
 	used := heap()
+	sum := 0
 	for at, made := range on.made {
 		if made == 0 && n >= count {
 			return bench.Sample{}, fmt.Errorf("node %d of %d made nothing", at, count)
 		}
+		sum += made
+	}
+	if sum != n { // rates of different nodes are of the same work
+		return bench.Sample{}, fmt.Errorf("%d nodes made %d snapshots for %d transactions", count, sum, n)
 	}
 	return bench.Sample{Metrics: map[string]float64{
 		bench.MetricTxRate: float64(n) / seconds, metricMedian: bench.Median(took), metricLatency: bench.Quantile(took, 0.99), metricHeap: used,

@@ -1,17 +1,20 @@
 package trials
 
 import (
+	"context"
 	"math"
 	"strconv"
+	"sync"
 	"testing"
 
 	"savepoint/orchestrator"
 	"savepoint/testbed/bench"
+	"savepoint/testbed/sim"
 	"savepoint/testbed/sim/world"
 )
 
 func TestDrive(t *testing.T) {
-	s, err := drive(t.Context(), nil, 4, 40)
+	s, err := drive(t.Context(), nil, 4, keep, 40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,12 +31,48 @@ func TestDrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer drop()
-	if _, err := drive(t.Context(), j, 2, 8); err != nil {
+	if _, err := drive(t.Context(), j, 2, quickKeep, 8); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = writeJournal(t.Context(), t.TempDir(), 2, 20); err != nil || s.Metrics[bench.MetricTxRate] <= 0 {
 		t.Errorf("%v, %v", s, err)
 	}
+}
+
+// A little that each transaction leaves behind is seen beside a large cluster, whose
+// heap it does not make grow by much.
+func TestDriveSeesWhatIsRetained(t *testing.T) {
+	for _, leaks := range []bool{false, true} {
+		j := &leakyJournal{Forgetful: sim.NewForgetful(), leaks: leaks}
+		s, err := drive(t.Context(), j, 50, quickKeep, 2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if retained := s.Metrics[metricRetained]; (retained > 200) != leaks {
+			t.Errorf("leaks %v: %.0f bytes of each transaction are said to be retained, growth %v", leaks, retained, s.Metrics[bench.MetricGrowth])
+		}
+	}
+}
+
+// leakyJournal keeps something of each write.
+type leakyJournal struct {
+	*sim.Forgetful
+	leaks bool
+	mu    sync.Mutex
+	kept  [][]byte
+}
+
+func (j *leakyJournal) AppendAll(ctx context.Context, rs []orchestrator.Record) error {
+	if j.leaks {
+		j.mu.Lock()
+		j.kept = append(j.kept, make([]byte, 128))
+		j.mu.Unlock()
+	}
+	return j.Forgetful.AppendAll(ctx, rs)
+}
+
+func (j *leakyJournal) Append(ctx context.Context, r orchestrator.Record) error {
+	return j.AppendAll(ctx, []orchestrator.Record{r})
 }
 
 // A commit is one durable write and no call to the cluster (DESIGN's promise), in
@@ -93,6 +132,11 @@ func TestNodes(t *testing.T) {
 		t.Errorf("one node makes %.0f transactions a second, and its tasks allow %.0f", one.Metrics[bench.MetricTxRate], most)
 	}
 	if _, err := driveNodes(t.Context(), 20, 10, n); err != nil {
+		t.Fatal(err)
+	}
+	// A sandbox that comes round often has its snapshots deleted, and is no more work
+	// for its node than one that does not.
+	if _, err := driveNodes(t.Context(), 2, 2, n); err != nil {
 		t.Fatal(err)
 	}
 	on := newNodes(3)
