@@ -41,3 +41,6 @@ var (
 
 // TemplateText is what a machine that becomes a template is sent.
 func TemplateText() string { return templateText }
+
+// HelperText is what a guest is sent.
+func HelperText() string { return helperText }

@@ -313,6 +313,7 @@ sub collect {
     remove_leaf($run->{leaf});
   }
   close delete $run->{pidfd} if $run->{pidfd};
+  drain();
   $run->{over} = mono();
   # What the command wrote has to outlive the machine's next power cut before
   # anybody may call it done.
@@ -320,6 +321,21 @@ sub collect {
   # Meanwhile is the time to say how the guest is. One that cannot say it is
   # asked, and refuses.
   eval { facts(health()) } if $run->{tell} && $run->{gone} && $run->{reason} eq '';
+}
+
+# drain takes what the command left in its pipes: it ends in time though nobody
+# reads, and what it wrote counts all the same. No more than a pipe holds, for
+# somebody who is not the command's may have it open too.
+sub drain {
+  for my $s ([out => 'O'], [err => 'E']) {
+    my $fh = $run->{ $s->[0] } // next;
+    nonblocking($fh);
+    for (my $most = fcntl($fh, 1032, 0) || 65536; $most > 0;) {
+      my $n = sysread($fh, my $data, $most < 65536 ? $most : 65536) or last;
+      raw($s->[1], $data);
+      $most -= $n;
+    }
+  }
 }
 
 # written has everything written that is still in memory. That may take long, so
