@@ -21,8 +21,8 @@ import (
 )
 
 // keep is how many snapshots of finished transactions a simulated sandbox may carry,
-// before a transaction of it deletes them; quickKeep is that of a quick run.
-const keep, quickKeep = 4, 2
+// before a transaction of it deletes them.
+const keep = 4
 
 const (
 	metricMedian   = "latency_p50"
@@ -50,7 +50,7 @@ const procs = 2
 func Scale(dir string) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpScale, Title: "How it grows",
-		Method: `The engine runs transactions that commit, each with a snapshot of the whole machine, in 1 to 1,000 sandboxes of a simulated cluster: what is measured is savepoint itself, with GOMAXPROCS as labelled. In the arms "engine" and "engine on disk" the cluster answers at once; the journal is one in memory, or SQLite with synchronous FULL on this machine's disk, as labelled. In the arm "engine on nodes" the sandboxes are spread over 1 to 100 nodes, each of which makes one snapshot at a time and takes ` + nodeTask.String() + ` for it, so that few nodes bound the rate and many do not; a deletion takes no time of the node; the journal is in memory. A sandbox may carry ` + strconv.Itoa(keep) + ` snapshots, in a quick run ` + strconv.Itoa(quickKeep) + `, before they are deleted, which is part of the transactions that are measured. "exponent" is how a quantity grows with the sandboxes or nodes, fitted over all of an arm's points: 0 does not grow, 1 grows with them. "memory growth" is the heap after the second half of the transactions by that after the first, with the simulated cluster in both; "retained" is their difference by the transactions of the second half, so that a little that each leaves behind is seen beside a large cluster. "journal" writes transactions alone, two durable writes each, from as many writers as the label says. "commit" counts the durable writes and the calls to the cluster between the end of a command and its answer, in each boundary. A quick run leaves out "engine on disk", 10 sandboxes, and nodes with fewer than 1,000 sandboxes.`,
+		Method: `The engine runs transactions that commit, each with a snapshot of the whole machine, in 1 to 1,000 sandboxes of a simulated cluster: what is measured is savepoint itself, with GOMAXPROCS as labelled. In the arms "engine" and "engine on disk" the cluster answers at once; the journal is one in memory, or SQLite with synchronous FULL on this machine's disk, as labelled. In the arm "engine on nodes" the sandboxes are spread over 1 to 100 nodes, each of which makes one snapshot at a time and takes ` + nodeTask.String() + ` for it, so that few nodes bound the rate and many do not; a deletion takes no time of the node; the journal is in memory. A sandbox may carry ` + strconv.Itoa(keep) + ` snapshots before they are deleted, which is part of the transactions that are measured. "exponent" is how a quantity grows with the sandboxes or nodes, fitted over all of an arm's points: 0 does not grow, 1 grows with them. "memory growth" is the heap after the second half of the transactions by that after the first, with the simulated cluster in both; "retained" is their difference by the transactions of the second half, so that a little that each leaves behind is seen beside a large cluster. "journal" writes transactions alone, two durable writes each, from as many writers as the label says. "commit" counts the durable writes and the calls to the cluster between the end of a command and its answer, in each boundary. A quick run leaves out "engine on disk", 10 sandboxes, and nodes with fewer than 1,000 sandboxes.`,
 		Metrics: []bench.Metric{
 			{Name: bench.MetricTxRate, Unit: bench.PerSec, Better: bench.Higher, Text: `transactions a second; the journal is in memory in the arms "engine" and "engine on nodes", and SQLite with synchronous FULL in "engine on disk" and "journal"`},
 			{Name: metricMedian, Unit: bench.Seconds, Better: bench.Lower, Text: "of one transaction, median"},
@@ -105,12 +105,9 @@ func scale(ctx context.Context, r *bench.Run, dir string) error {
 // which no figure to reach is about.
 func scaleArms(r *bench.Run, dir string, has int) (arms, several []bench.Arm) {
 	// Transactions of a sample, and those of one whose journal is on the disk.
-	n, durable, written, most := 40000, 5000, 2000, keep
+	n, durable, written := 40000, 5000, 2000
 	if r.Plan.Quick || r.Plan.Repeat > 0 {
 		n, durable, written = 6000, 200, 1000
-	}
-	if r.Plan.Quick {
-		most = quickKeep
 	}
 	labels := func(journal string, boxes, nodes int) map[string]string {
 		l := map[string]string{labelProcs: strconv.Itoa(has), labelJournal: journal, bench.LabelSandboxes: strconv.Itoa(boxes)}
@@ -123,7 +120,7 @@ func scaleArms(r *bench.Run, dir string, has int) (arms, several []bench.Arm) {
 		if r.Plan.Quick && boxes == 10 {
 			continue
 		}
-		arms = append(arms, bench.Arm{Name: "engine", Labels: labels(inMemory, boxes, 0), Do: func(ctx context.Context) (bench.Sample, error) { return drive(ctx, nil, boxes, most, n) }})
+		arms = append(arms, bench.Arm{Name: "engine", Labels: labels(inMemory, boxes, 0), Do: func(ctx context.Context) (bench.Sample, error) { return drive(ctx, nil, boxes, n) }})
 		if r.Plan.Quick { // the journal is an arm of its own
 			continue
 		}
@@ -133,7 +130,7 @@ func scaleArms(r *bench.Run, dir string, has int) (arms, several []bench.Arm) {
 				return bench.Sample{}, err
 			}
 			defer drop()
-			return drive(ctx, j, boxes, most, durable)
+			return drive(ctx, j, boxes, durable)
 		}})
 	}
 	for _, boxes := range []int{1, 10, 100, 1000} {
@@ -195,18 +192,16 @@ func machineWork(boxes int) func(i int) orchestrator.Spec {
 	return func(i int) orchestrator.Spec { return work(world.Box(i%boxes), orchestrator.BoundaryMachine) }
 }
 
-// drive runs about n transactions over the sandboxes, which may carry most snapshots
-// each, with 64 callers, in two halves. A nil journal is one in memory that forgets
-// what is settled.
+// drive runs about n transactions over the sandboxes with 64 callers, in two halves.
+// A nil journal is one in memory that forgets what is settled.
 //
 // A sandbox's snapshots grow to a bound and are then deleted together, so the heap
 // is a saw: halves are whole teeth of every sandbox, one at least, after a first one.
-func drive(ctx context.Context, j orchestrator.Journal, boxes, most, n int) (bench.Sample, error) {
+func drive(ctx context.Context, j orchestrator.Journal, boxes, n int) (bench.Sample, error) {
 	c, err := simulated(boxes)
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	c.Keep = most
 	if c.Journal = j; j == nil {
 		c.Journal = sim.NewForgetful()
 	}
@@ -214,7 +209,7 @@ func drive(ctx context.Context, j orchestrator.Journal, boxes, most, n int) (ben
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	teeth := boxes * 2 * most
+	teeth := boxes * 2 * keep
 	half := teeth * max(1, n/2/teeth)
 	if err := hammer(ctx, e, min(64, boxes), teeth, machineWork(boxes), nil); err != nil {
 		return bench.Sample{}, err

@@ -14,7 +14,7 @@ import (
 )
 
 func TestDrive(t *testing.T) {
-	s, err := drive(t.Context(), nil, 4, keep, 40)
+	s, err := drive(t.Context(), nil, 4, 40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestDrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer drop()
-	if _, err := drive(t.Context(), j, 2, quickKeep, 8); err != nil {
+	if _, err := drive(t.Context(), j, 2, 8); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = writeJournal(t.Context(), t.TempDir(), 2, 20); err != nil || s.Metrics[bench.MetricTxRate] <= 0 {
@@ -44,7 +44,7 @@ func TestDrive(t *testing.T) {
 func TestDriveSeesWhatIsRetained(t *testing.T) {
 	for _, leaks := range []bool{false, true} {
 		j := &leakyJournal{Forgetful: sim.NewForgetful(), leaks: leaks}
-		s, err := drive(t.Context(), j, 50, quickKeep, 2000)
+		s, err := drive(t.Context(), j, 50, 2000)
 		if err != nil {
 			t.Fatal(err)
 		}
