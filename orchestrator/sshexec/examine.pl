@@ -190,10 +190,12 @@ sub relay {
     $kind eq 'T' ? $obuf .= $whole : $walk->{last} //= $whole;
   }
   return if $n;
-  waitpid $walk->{pid}, 0;
-  my $last = $walk->{last};
+  my ($pid, $last, $until) = (@$walk{qw(pid last)}, mono() + 5);
+  waitpid $pid, 0;
   $walk = undef;
-  reap() if $mode eq 'tree'; # its orphans came to us
+  if ($mode eq 'tree') { # its orphans come to us, and may be ending still
+    while (reap(), kill(0, -$pid) && mono() < $until) { nap(0.001) }
+  }
   defined $last ? $obuf .= $last : frame('!', 'unavailable', 'the walk was ended');
 }
 

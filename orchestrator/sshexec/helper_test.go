@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,4 +120,63 @@ func TestHelperKeepsOutput(t *testing.T) {
 			t.Fatalf("got %q %q", f.Kind, f.Payload)
 		}
 	}
+}
+
+// A listing that was ended leaves nothing, also where what it started comes to the
+// helper: not even a process that nobody has waited for.
+func TestHelperEndsListing(t *testing.T) {
+	big := filepath.Join(t.TempDir(), "endless")
+	ok(t, "make a file", os.WriteFile(big, nil, 0o600))
+	ok(t, "make it long", os.Truncate(big, 30<<30))
+	h := startHelper(t)
+	for range 20 {
+		h.send(t, wire.List, "10", "1", big)
+		for deadline := time.Now().Add(20 * time.Second); !slices.Contains(h.below(t), "sha256sum"); {
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is being read")
+			}
+		}
+		h.send(t, wire.Kill)
+		if f := h.next(t); f.Kind != wire.Refusal {
+			t.Fatalf("got %q %q", f.Kind, f.Payload)
+		}
+		if left := h.below(t); len(left) > 0 {
+			t.Fatalf("left: %v", left)
+		}
+	}
+}
+
+// below names the processes that descend from the helper.
+func (h helperProcess) below(t *testing.T) (names []string) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	ok(t, "list processes", err)
+	type process struct {
+		name   string
+		parent int
+	}
+	all := map[int]process{}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it is gone
+		}
+		open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+		var pid, parent int
+		var state string
+		_, err = fmt.Sscan(string(text[:open]), &pid)
+		ok(t, "read "+path, err)
+		_, err = fmt.Sscan(string(text[shut+1:]), &state, &parent)
+		ok(t, "read "+path, err)
+		all[pid] = process{string(text[open+1 : shut]), parent}
+	}
+	for pid, p := range all {
+		for at := pid; at != 0; at = all[at].parent {
+			if all[at].parent == h.pid {
+				names = append(names, p.name)
+				break
+			}
+		}
+	}
+	return names
 }
