@@ -82,7 +82,8 @@
 // a sync, for which a child of the helper waits. The reading itself writes
 // nothing: /proc and /sys are in memory, no file is opened on a disk, and the
 // connection is there already. One that has to be dialled anew makes sshd and the
-// system's journal write, and the answer is another one then.
+// system's journal write, and the answer is another one then. A guest of which one
+// disk does not count (queue/iostats is 0) does not tell.
 //
 // # Health and manifests
 //

@@ -397,11 +397,12 @@ sub inspect { $syncing = written() or inspected() }
 sub inspected { $syncing = undef; attempt(sub { facts('writes', writes()) }) }
 
 # writes is how many sectors of each disk were written and discarded since the
-# boot. To read it writes nothing.
+# boot. To read it writes nothing. A disk that does not count tells nothing.
 sub writes {
   opendir my $d, '/sys/block' or return '';
   my @all;
   for my $disk (sort grep { !/^(?:\.|loop|ram|zram|sr|fd)/ } readdir $d) {
+    return '' unless (slurp("/sys/block/$disk/queue/iostats") // '') =~ /^1/;
     my @n = split ' ', slurp("/sys/block/$disk/stat") // return '';
     push @all, join ':', $disk, $n[6], $n[13] // 0;
   }
