@@ -20,8 +20,9 @@
 // line per run for the trend.
 //
 // The statistics: medians, since times have a long tail; their intervals (95 %)
-// are bootstrapped with a fixed seed, above 200 values taken from the order
-// statistics, and of fewer than six values there is a range and no interval; shares
+// are taken from the order statistics, those of ratios and differences of medians are
+// bootstrapped with a fixed seed, and of fewer than six values there is a range and no
+// interval; shares
 // (metrics of 0 and 1) are means with Wilson intervals; two runs are compared by
 // Mann-Whitney, corrected by Benjamini-Hochberg over the figures of an experiment.
 //

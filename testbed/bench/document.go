@@ -301,7 +301,7 @@ func (p Plan) text() string {
 }
 
 // statisticsText is the method that all experiments share.
-const statisticsText = "Values are medians with 95 % intervals (bootstrap, 2,000 resamples, fixed seed; above 200 values from the order statistics); " +
+const statisticsText = "Values are medians with 95 % intervals (order statistics; of ratios and differences bootstrap, 2,000 resamples, fixed seed); " +
 	"of fewer than six values it is their range, which is no interval. A target takes at least five samples on each side, none of them failed. " +
 	"Shares are means with Wilson intervals. Arms are interleaved in an order drawn anew for each round, after warm-up rounds that are not kept. " +
 	"Failed samples are counted, and their times are in no median. Raw samples are in the run's directory."

@@ -54,9 +54,14 @@ func seconds(v float64) string {
 	return number(v) + " s"
 }
 
+// percent prints a part. What is not all is never printed as 100 %: one command of
+// thousands that was not stopped is what the reader looks for.
 func percent(v float64) string {
 	if !finite(v) {
 		return "–"
+	}
+	if lacks := 1 - v; lacks > 1e-8 && lacks < 1e-3 {
+		return strconv.FormatFloat(100*v, 'f', int(math.Ceil(-math.Log10(lacks)))-2, 64) + " %"
 	}
 	return number(math.Round(v*1e5)/1e3) + " %"
 }
