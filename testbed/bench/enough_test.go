@@ -25,6 +25,18 @@ func targetOf(t *testing.T, name string, plan Plan, exps ...Experiment) Target {
 func TestTargetsTakeEnough(t *testing.T) {
 	read, think := tags{LabelWorkload: WorkloadRead}, tags{LabelThink: "2", "boundary": "workspace"}
 	failing := func(s []Sample) []Sample { s[0].Err = "no answer"; return s }
+	allFailing := func(s []Sample) []Sample {
+		for i := range s {
+			s[i].Err = "no answer"
+		}
+		return s
+	}
+	commits := func(n int, syncs, calls float64) (out []Sample) {
+		for range n {
+			out = append(out, Sample{Arm: "commit", Metrics: nums{MetricSyncs: syncs, MetricCalls: calls}})
+		}
+		return out
+	}
 	decisions := func(n int) (out []Sample) {
 		for range n {
 			out = append(out, Sample{Arm: "x", Metrics: nums{MetricDecision: 1e-5}})
@@ -55,16 +67,60 @@ func TestTargetsTakeEnough(t *testing.T) {
 			of(ArmBare, tags{LabelThink: "2", "boundary": "machine"}, 2, 6), of(ArmSavepoint, tags{LabelThink: "2", "boundary": "machine"}, 2, 1)), "undecided", "0 % (0 % to 0 %), boundary=workspace, n = 1: too few to say"},
 		{"another boundary failed", TargetTurn, ExpAgentTurn, slices.Concat(of(ArmBare, think, 2, 6), of(ArmSavepoint, think, 2.01, 6),
 			of(ArmBare, tags{LabelThink: "2", "boundary": "machine"}, 2, 6), failing(of(ArmSavepoint, tags{LabelThink: "2", "boundary": "machine"}, 2, 7))), "no", "0.5 % (0.5 % to 0.5 %), boundary=workspace, 1 of 19 of those beside it failed"},
+		{"another boundary failed each time", TargetTurn, ExpAgentTurn, slices.Concat(of(ArmBare, think, 2, 6), of(ArmSavepoint, think, 2.01, 6),
+			of(ArmBare, tags{LabelThink: "2", "boundary": "machine"}, 2, 6), allFailing(of(ArmSavepoint, tags{LabelThink: "2", "boundary": "machine"}, 2, 7))), "no", "0.5 % (0.5 % to 0.5 %), boundary=workspace, 7 of 19 of those beside it failed"},
 		{"99 decisions", TargetDecision, ExpInterception, decisions(99), "undecided", "10 µs, n = 99: too few to say"},
 		{"100 decisions", TargetDecision, ExpInterception, decisions(100), "yes", "10 µs"},
 		{"rates of two", TargetEngine, ExpScale, rates("engine", LabelSandboxes, "1000", 2), "undecided", "9,000/s, memory × 1, n = 2: too few to say"},
 		{"rates of five", TargetEngine, ExpScale, rates("engine", LabelSandboxes, "1000", 5), "yes", "9,000/s, memory × 1"},
+		{"journals that failed each time", TargetJournal, ExpScale, append(rates("journal", "writers", "1", 5), allFailing(rates("journal", "writers", "16", 5))...), "no", "9,000/s, writers=1, 5 of 5 of those beside it failed"},
+		{"commits", TargetCommit, ExpScale, commits(5, 1, 0), "yes", "1 sync, 0 calls"},
+		{"commits that are not synced", TargetCommit, ExpScale, append(commits(5, 1, 0), commits(1, 0, 0)...), "no", "0 syncs, 0 calls"},
+		{"one commit that calls, which is one too many", TargetCommit, ExpScale, commits(1, 1, 3), "no", "1 sync, 3 calls"},
+		{"commits whose calls were counted but twice", TargetCommit, ExpScale, append(commits(2, 1, 0), timedSyncs(3)...), "undecided", "1 sync, 0 calls, n = 2: too few to say"},
 		{"journals of two", TargetJournal, ExpScale, append(rates("journal", "writers", "1", 5), rates("journal", "writers", "16", 2)...), "undecided", "9,000/s, writers=1, n = 2: too few to say"},
 	} {
 		g := targetOf(t, tt.target, QuickPlan(), filled(tt.exp, nil, tt.samples...))
 		if g.Answer() != tt.answer || g.Value != tt.value || g.Reached != (tt.answer == "yes") || (g.Why == "") != g.Reached {
 			t.Errorf("%s: %s, %q, why %q; want %s, %q", tt.name, g.Answer(), g.Value, g.Why, tt.answer, tt.value)
 		}
+	}
+}
+
+// timedSyncs are commits of which nobody counted the calls.
+func timedSyncs(n int) (out []Sample) {
+	for range n {
+		out = append(out, Sample{Arm: "commit", Metrics: nums{MetricSyncs: 1}})
+	}
+	return out
+}
+
+// Why there is no value is told as it is: not that nothing was tried.
+func TestTargetWithoutValue(t *testing.T) {
+	labels := tags{LabelWorkload: WorkloadInstall, LabelSize: PaperSize}
+	bare, ours := timed(ArmBare, labels, 4, repeat(4, 6)...), timed(ArmWorkspace, labels, 4, repeat(5, 6)...)
+	lost := timed(ArmWorkspace, labels, 4, repeat(5, 6)...)
+	for i := range lost {
+		lost[i].Err = "no answer"
+	}
+	for want, samples := range map[string][]Sample{
+		"copy adds nothing to bare, so there is nothing to hold it against": slices.Concat(bare, timed(ArmCopy, labels, 4, repeat(3.9, 6)...), ours),
+		"6 of 6 of those it is about failed":                                slices.Concat(bare, timed(ArmCopy, labels, 4, repeat(6, 6)...), lost),
+		"the experiment has no samples for it":                              bare,
+	} {
+		if g := targetOf(t, TargetWorkspace, QuickPlan(), filled(ExpOverhead, nil, samples...)); g.Answer() != "–" || g.Explain != want {
+			t.Errorf("%s, %q, want %q", g.Answer(), g.Explain, want)
+		}
+	}
+}
+
+// What is one too many stays so, however much is still to be measured.
+func TestPartialTargetThatIsMissed(t *testing.T) {
+	e := filled(ExpCrash, nil, Sample{Arm: "deaths", Metrics: nums{MetricSchedules: 10, MetricViolations: 1}})
+	whole := e.Run
+	e.Run = func(ctx context.Context, r *Run) error { return errors.Join(whole(ctx, r), errors.New("no answer")) }
+	if g := targetOf(t, TargetCrash, FullPlan(), e); g.Answer() != "no" || g.Value != "1 of 10 schedules, partial" || g.Why == "" {
+		t.Errorf("%+v", g)
 	}
 }
 

@@ -28,12 +28,15 @@ func commitCost(r *Result) (found, bool) {
 	commits := r.Is("commit")
 	syncs, calls := r.Values(commits, MetricSyncs), r.Values(commits, MetricCalls)
 	if len(syncs) == 0 || len(calls) == 0 {
-		return found{}, false
+		return found{about: commits}, false
 	}
-	s, c := slices.Max(syncs), slices.Max(calls)
+	s, c, which := slices.Max(syncs), slices.Max(calls), "the most"
+	if least := slices.Min(syncs); least < mostSyncs { // it may be lost
+		s, which = least, "the least syncs and the most calls"
+	}
 	return found{
-		value: fmt.Sprintf("%s, %s", counted(s, "sync", "syncs"), counted(c, "call", "calls")), number: s + c, reached: s <= mostSyncs && c == 0,
-		explain: fmt.Sprintf("arm commit, the most of %d", len(commits)), about: commits, n: len(syncs), least: leastSamples,
+		value: fmt.Sprintf("%s, %s", counted(s, "sync", "syncs"), counted(c, "call", "calls")), number: s + c, reached: s == mostSyncs && c == 0, exact: true,
+		explain: fmt.Sprintf("arm commit, %s of %d", which, len(commits)), about: commits, n: min(len(syncs), len(calls)), least: leastSamples,
 	}, true
 }
 
@@ -42,6 +45,7 @@ func commitCost(r *Result) (found, bool) {
 func turnOverhead(r *Result) (found, bool) {
 	with := groups(r.Is(ArmSavepoint, LabelThink, "2"), labelsOf)
 	var all []found
+	var lost []Sample // of boundaries without a value
 	for _, g := range groups(r.Is(ArmBare, LabelThink, "2"), labelsOf) {
 		i := slices.IndexFunc(with, func(w group) bool { return w.name == g.name })
 		if i < 0 {
@@ -49,6 +53,7 @@ func turnOverhead(r *Result) (found, bool) {
 		}
 		f, ok := ratio(r, with[i].samples, g.samples, 1+mostTurn, "a whole turn with savepoint / without")
 		if !ok {
+			lost = slices.Concat(lost, f.about, f.beside)
 			continue
 		}
 		in := RatioInterval(r.Values(with[i].samples, MetricSeconds), r.Values(g.samples, MetricSeconds))
@@ -60,7 +65,7 @@ func turnOverhead(r *Result) (found, bool) {
 		}
 		all = append(all, f)
 	}
-	return worstOf(all, func(a, b found) bool { return a.number > b.number })
+	return worstOf(all, lost, func(a, b found) bool { return a.number > b.number })
 }
 
 // labelsOf names samples of several arms that belong together.
@@ -78,10 +83,11 @@ func apart(g group, but string) string {
 }
 
 // worstOf is the worst of what was found, explained by all of it. There have to be
-// enough samples, and none that failed, in all of it.
-func worstOf(all []found, worse func(a, b found) bool) (found, bool) {
+// enough samples, and none that failed, in all of it and in lost, of which nothing
+// was found.
+func worstOf(all []found, lost []Sample, worse func(a, b found) bool) (found, bool) {
 	if len(all) == 0 {
-		return found{}, false
+		return found{about: lost}, false
 	}
 	at, texts := 0, []string{}
 	for i, f := range all {
@@ -96,6 +102,7 @@ func worstOf(all []found, worse func(a, b found) bool) (found, bool) {
 			worst.n, worst.beside = min(worst.n, f.n), slices.Concat(worst.beside, f.about, f.beside)
 		}
 	}
+	worst.beside = slices.Concat(worst.beside, lost)
 	if worst.explain = strings.Join(texts, "; "); len(all) > 1 {
 		worst.explain = "the worst of " + worst.explain
 	}
@@ -105,9 +112,11 @@ func worstOf(all []found, worse func(a, b found) bool) (found, bool) {
 // journalRate judges each number of writers by itself and takes the worst.
 func journalRate(r *Result) (found, bool) {
 	var all []found
+	var lost []Sample
 	for _, g := range groups(r.Is("journal"), labelsOf) {
 		rates := r.Values(g.samples, MetricTxRate)
 		if len(rates) == 0 {
+			lost = append(lost, g.samples...)
 			continue
 		}
 		m := Median(rates)
@@ -118,14 +127,14 @@ func journalRate(r *Result) (found, bool) {
 		}
 		all = append(all, f)
 	}
-	return worstOf(all, func(a, b found) bool { return a.number < b.number })
+	return worstOf(all, lost, func(a, b found) bool { return a.number < b.number })
 }
 
 func engineRate(r *Result) (found, bool) {
 	samples := r.Is("engine", LabelSandboxes, "1000")
 	rates, growth := r.Values(samples, MetricTxRate), r.Values(samples, MetricGrowth)
 	if len(rates) == 0 || len(growth) == 0 {
-		return found{}, false
+		return found{about: samples}, false
 	}
 	rate, g := Median(rates), Median(growth)
 	f := found{
@@ -157,10 +166,10 @@ func crashes(r *Result) (found, bool) {
 	played, ok := add(MetricSchedules)
 	bad, judged := add(MetricViolations)
 	if !ok || !judged {
-		return found{}, false
+		return found{about: r.Samples}, false
 	}
 	f := found{
-		value: fmt.Sprintf("%s of %s schedules", number(bad), number(played)), number: bad, reached: bad == 0 && played > 0,
+		value: fmt.Sprintf("%s of %s schedules", number(bad), number(played)), number: bad, reached: bad == 0 && played > 0, exact: true,
 		explain: "violations, of all schedules that were played", about: r.Samples,
 	}
 	pairs, ok := add(MetricPairs)

@@ -67,7 +67,11 @@ func overheadRatio(arm string, most float64) func(*Result) (found, bool) {
 		a, b, bare := r.Values(ours, MetricSeconds), r.Values(copied, MetricSeconds), r.Values(plain, MetricSeconds)
 		v, in := OverheadRatio(a, b, bare)
 		if !finite(v) {
-			return found{}, false
+			f := found{about: ours, beside: slices.Concat(copied, plain)}
+			if len(a) > 0 && len(b) > 0 && len(bare) > 0 {
+				f.explain = fmt.Sprintf("%s adds nothing to %s, so there is nothing to hold it against", ArmCopy, ArmBare)
+			}
+			return f, false
 		}
 		return found{
 			value: number(v) + in.text(number), number: v, reached: v <= most,
@@ -82,7 +86,7 @@ func overheadRatio(arm string, most float64) func(*Result) (found, bool) {
 func ratio(r *Result, ours, base []Sample, most float64, what string) (found, bool) {
 	a, b := r.Values(ours, MetricSeconds), r.Values(base, MetricSeconds)
 	if len(a) == 0 || len(b) == 0 || Median(b) <= 0 {
-		return found{}, false
+		return found{about: ours, beside: base}, false
 	}
 	v := Median(a) / Median(b)
 	return found{

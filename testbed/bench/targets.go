@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -49,13 +50,16 @@ type found struct {
 	n, least int
 	// open is why it cannot be said, whatever n is.
 	open string
+	// exact says that no further sample makes good what is missed.
+	exact bool
 }
 
 // goal is a target before a run is held against it.
 type goal struct {
 	name, target, experiment, unit string
 	limit                          float64
-	measure                        func(*Result) (found, bool)
+	// measure may say of what it finds nothing in what it is about, and why.
+	measure func(*Result) (found, bool)
 }
 
 const (
@@ -112,16 +116,20 @@ func (t *Target) fill(g goal, r *Result) {
 		return
 	}
 	f, ok := g.measure(r)
+	lost := strings.TrimPrefix(failedOf(f.about, "those it is about")+failedOf(f.beside, "those beside it"), "; ")
 	if !ok || !finite(f.number) {
-		t.Explain = joinText(state, "the experiment has no samples for it")
+		t.Explain = joinText(state, cmp.Or(f.explain, lost, "the experiment has no samples for it"))
 		return
 	}
 	t.Value, t.Number, t.Explain = f.value, &f.number, joinText(state, f.explain)
-	lost := failedOf(f.about, "those it is about") + failedOf(f.beside, "those beside it")
+	if r.Partial {
+		t.Value += ", partial"
+	}
 	switch {
+	case f.exact && !f.reached:
+		t.missedBy(r, f.about)
 	case r.Partial:
-		t.Value, t.Undecided = t.Value+", partial", true
-		t.Why = "the experiment has not been made to its end"
+		t.Undecided, t.Why = true, "the experiment has not been made to its end"
 	case f.n < f.least:
 		t.Value, t.Undecided = fmt.Sprintf("%s, n = %d: too few to say", t.Value, f.n), true
 		t.Why = fmt.Sprintf("n = %d is too few to say, it takes %d", f.n, f.least)
@@ -133,8 +141,7 @@ func (t *Target) fill(g goal, r *Result) {
 		t.missedBy(r, f.about)
 	}
 	if lost != "" {
-		t.Value += ", " + strings.TrimPrefix(lost, "; ")
-		t.Why = joinText(t.Why, strings.TrimPrefix(lost, "; "))
+		t.Value, t.Why = t.Value+", "+lost, joinText(t.Why, lost)
 	}
 }
 
