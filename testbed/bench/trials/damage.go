@@ -7,14 +7,14 @@ import (
 )
 
 // damage is one way in which a command can ruin a guest. Its text looks whether it
-// took and ends with exit code 1 when it did, and 77 when it did not.
+// took and ends with exit code take when it did, and noTake when it did not.
 type damage struct {
 	name string
 	what string      // for the report
 	as   policy.User // the least account that can do it
 	sh   string
 	// cuts says that it takes the connection away, so that no exit code comes: it
-	// prints cutting first, and when nothing was cut 77 would come.
+	// prints cutting first, and when nothing was cut noTake would come.
 	cuts bool
 	// stops says that it ends services, which have to be there again.
 	stops bool
@@ -30,8 +30,9 @@ func (d damage) command() string { return "sh " + stage + "/" + d.file() }
 func (d damage) text() string { return damageHead + strings.TrimSpace(d.sh) + "\ntook\n" }
 
 const (
-	// noTake is the exit code of a damage that did not take.
-	noTake = 77
+	// take is the exit code of a damage that took, noTake of one that did not. Neither
+	// is one that a shell, or what starts it, ends with by itself.
+	take, noTake = 76, 77
 	// cutting is what one that takes the connection away prints before.
 	cutting = "cutting"
 	// damageVar is in the environment of a damage, by which what it leaves is found.
@@ -41,7 +42,7 @@ const (
 // fill takes all room in a directory. It reserves all but the last mebibyte, which
 // writes nothing: storage of which the guest's disk has only what is written does not
 // run full. What it writes at the end is 64 MiB at most.
-const damageHead = `took() { exit 1; }
+const damageHead = `took() { exit 76; }
 failed() { exit 77; }
 fill() {
 	mkdir -p "$1" && n=0 || failed

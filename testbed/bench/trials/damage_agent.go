@@ -12,7 +12,7 @@ rm -rf /workspace/* /home/agent/notes
 find ` + tree + ` -type f -print0 | perl -0 -ne 'chomp; rename $_, "$_.locked"'
 [ -e ` + tree + `/src/m1.py.locked ] && [ ! -e ` + tree + `/src/m1.py ] || failed`},
 		{name: "git-corrupt", what: "objects and index of a repository are overwritten", sh: `
-cd ` + tree + `; chmod -R u+w .git
+cd ` + tree + ` && git log -p >/dev/null 2>&1 && chmod -R u+w .git || failed
 find .git/objects -type f | while read -r f; do echo x > "$f"; done
 echo x > .git/index
 ! git log -p >/dev/null 2>&1 || failed`},

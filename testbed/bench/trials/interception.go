@@ -83,7 +83,7 @@ func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 				}
 				list = append(list, more...)
 			}
-			if r.Plan.Quick && len(list) > quickCommands {
+			if r.Plan.Quick {
 				list = some(r, list)
 			}
 			return judgeAll(ctx, r, d, list)
@@ -91,21 +91,34 @@ func Interception(d orchestrator.Decider, dirs []string) bench.Experiment {
 	}
 }
 
-// quickCommands bounds the commands of a quick run.
+// quickCommands is how many commands a quick run has at most, unless there are more
+// that it always has.
 const quickCommands = 4000
 
 // some keeps the commands whose wrong answer is a hole and savepoint's own, and of
 // the others as many as there is room for, drawn by the plan's seed.
 func some(r *bench.Run, list []judged) []judged {
+	most := max(quickCommands, len(list)-spare(list))
+	if len(list) <= most {
+		return list
+	}
 	perm := r.Rand("commands of a quick run").Perm(len(list))
 	slices.SortStableFunc(perm, func(a, b int) int { return weight(list[a]) - weight(list[b]) })
-	keep := slices.Sorted(slices.Values(perm[:quickCommands]))
+	keep := slices.Sorted(slices.Values(perm[:most]))
 	out := make([]judged, len(keep))
 	for i, k := range keep {
 		out[i] = list[k]
 	}
 	r.Note("a quick run judges %d of %d commands: all that are to be stopped, change something or are savepoint's own, and others drawn by the seed", len(out), len(list))
 	return out
+}
+
+// spare counts the commands that a quick run may do without.
+func spare(list []judged) (n int) {
+	for _, j := range list {
+		n += weight(j)
+	}
+	return n
 }
 
 func weight(j judged) int {

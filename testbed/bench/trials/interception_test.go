@@ -1,6 +1,7 @@
 package trials
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,4 +149,23 @@ func FuzzCorpus(f *testing.F) {
 			t.Errorf("%d commands of %d lines", len(list), strings.Count(text, "\n"))
 		}
 	})
+}
+
+// What a quick run always judges may be more than it judges of all commands.
+func TestSomeKeepsWhatMatters(t *testing.T) {
+	var list []judged
+	for i := range quickCommands + 100 {
+		list = append(list, judged{"other", "attack", fmt.Sprintf("rm -rf /%d", i), wantDeny}, judged{"other", "benign", fmt.Sprintf("ls /%d", i), wantRun})
+	}
+	r := bench.NewRun(Interception(nil, nil), bench.QuickPlan())
+	got := some(r, list)
+	stopped := 0
+	for _, j := range got {
+		if j.want == wantDeny {
+			stopped++
+		}
+	}
+	if stopped != quickCommands+100 || len(got) != stopped {
+		t.Errorf("%d commands, of which %d are to be stopped", len(got), stopped)
+	}
 }

@@ -151,17 +151,15 @@ func (g *Rig) cleaned(sb orchestrator.Sandbox, w workload) func(context.Context)
 
 func (g *Rig) doBare(sb orchestrator.Sandbox, w workload) func(context.Context) (bench.Sample, error) {
 	return func(ctx context.Context) (bench.Sample, error) {
-		took, err := g.timed(ctx, sb, w.command, w.fails)
+		took, err := g.ends(ctx, sb, w.command, w.fails)
 		return bench.Sample{Metrics: map[string]float64{bench.MetricSeconds: took}, Steps: map[string]float64{bench.StepExecute: took}}, err
 	}
 }
 
-// timed is how long a bare command took, in seconds. One that is to fail ends with
+// ends is how long a bare command took, in seconds. One that is to fail ends with
 // failed, and nothing else.
-func (g *Rig) timed(ctx context.Context, sb orchestrator.Sandbox, command string, fails bool) (float64, error) {
-	began := time.Now()
-	res, err := g.bare(ctx, sb, command, nil)
-	took := time.Since(began).Seconds()
+func (g *Rig) ends(ctx context.Context, sb orchestrator.Sandbox, command string, fails bool) (float64, error) {
+	res, took, err := g.timed(ctx, sb, command, nil)
 	switch {
 	case fails && res.ExitCode == failed:
 		err = nil
@@ -188,7 +186,7 @@ func (g *Rig) doCopy(sb orchestrator.Sandbox, w workload, snapshot, end string) 
 			{bench.StepExecute, w.command, w.fails},
 			{last, "sh " + stage + "/" + end, false},
 		} {
-			took, err := g.timed(ctx, sb, step.command, step.fails)
+			took, err := g.ends(ctx, sb, step.command, step.fails)
 			steps[step.name] = took
 			total += took
 			if err != nil {

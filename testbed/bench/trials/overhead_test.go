@@ -1,13 +1,19 @@
 package trials
 
 import (
+	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"savepoint/orchestrator"
+	"savepoint/policy"
 	"savepoint/testbed/bench"
 	"savepoint/testbed/sim/world"
 )
@@ -122,4 +128,28 @@ func TestFailsHasToFail(t *testing.T) {
 	if last := (*ran)[len(*ran)-1]; last != w.command {
 		t.Errorf("it went on after a command that did not fail: %s", last)
 	}
+}
+
+// A bare command is not judged: the time of the decision without which nothing runs
+// is not in its own.
+func TestBareIsNotJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulatedRig(t)
+		g.Decider = slowDecider{g.Decider}
+		g.Bare = func(context.Context, orchestrator.Sandbox, policy.Permit, io.Reader) (orchestrator.ExecResult, error) {
+			time.Sleep(2 * time.Second) // of the bubble's clock
+			return orchestrator.ExecResult{}, nil
+		}
+		s, err := g.doBare(world.Box(0), workload{command: "ls /etc"})(t.Context())
+		if err != nil || s.Metrics[bench.MetricSeconds] != 2 {
+			t.Errorf("%v, %v", s.Metrics, err)
+		}
+	})
+}
+
+type slowDecider struct{ orchestrator.Decider }
+
+func (d slowDecider) Decide(r policy.Request) policy.Verdict {
+	time.Sleep(time.Second)
+	return d.Decider.Decide(r)
 }

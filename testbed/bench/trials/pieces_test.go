@@ -3,6 +3,7 @@ package trials
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"os/exec"
 	"strings"
 	"testing"
@@ -67,9 +68,19 @@ func TestCommandsPass(t *testing.T) {
 	}
 }
 
+// Scripts end with the exit codes that the experiment knows.
+func TestDamageEnds(t *testing.T) {
+	for name, want := range map[string]int{"took": take, "failed": noTake} {
+		err := exec.Command("sh", "-c", damageHead+name).Run()
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != want {
+			t.Errorf("%s: %v, want exit %d", name, err, want)
+		}
+	}
+}
+
 func TestUndone(t *testing.T) {
 	exit := func(code int) *int { return &code }
-	taken := orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}
+	taken := orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(take)}
 	lost := orchestrator.Outcome{State: orchestrator.StateRolledBack, Stdout: cutting + "\n"}
 	for name, c := range map[string]struct {
 		out  orchestrator.Outcome
@@ -77,6 +88,7 @@ func TestUndone(t *testing.T) {
 		good bool
 	}{
 		"taken and undone":                {out: taken, good: true},
+		"nothing but a failure":           {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}},
 		"connection lost":                 {out: lost},
 		"connection taken away":           {out: lost, cuts: true, good: true},
 		"connection lost before":          {out: orchestrator.Outcome{State: orchestrator.StateRolledBack}, cuts: true},

@@ -127,15 +127,24 @@ func (g *Rig) send(ctx context.Context, sb orchestrator.Sandbox, files map[strin
 // bare runs a command as root without savepoint; another exit code than 0 is an
 // error.
 func (g *Rig) bare(ctx context.Context, sb orchestrator.Sandbox, command string, stdin io.Reader) (orchestrator.ExecResult, error) {
+	res, _, err := g.timed(ctx, sb, command, stdin)
+	return res, err
+}
+
+// timed is bare with how long it took, in seconds. The policy's decision, without
+// which nothing runs, is not in that: a bare command is not judged.
+func (g *Rig) timed(ctx context.Context, sb orchestrator.Sandbox, command string, stdin io.Reader) (orchestrator.ExecResult, float64, error) {
 	permit, err := g.permit(command)
 	if err != nil {
-		return orchestrator.ExecResult{}, err
+		return orchestrator.ExecResult{}, 0, err
 	}
+	began := time.Now()
 	res, err := g.Bare(ctx, sb, permit, stdin)
+	took := time.Since(began).Seconds()
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("%s: exit %d: %s", command, res.ExitCode, firstLine(res.Stderr))
 	}
-	return res, err
+	return res, took, err
 }
 
 func (g *Rig) permit(command string) (policy.Permit, error) {

@@ -27,12 +27,12 @@ const labelBoundary = "boundary"
 func Turns(g *Rig) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpAgentTurn, Title: "A whole agent turn",
-		Method: `A turn asks a model server for the next action and runs the command that it names, in a loop of the experiment's own. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is deleted is deleted in the background, as in an agent's session.`,
+		Method: `A turn asks a model server for the next action and runs the command that it names, in a loop of the experiment's own. The model is ` + model.Name + `, which is a script with a set thinking time and no language model. The arms: the command bare over SSH; under savepoint with the snapshot taken while the model thinks and used if nothing was written since; under savepoint with the snapshot taken when the command comes. The command edits a file: as the agent inside the workspace boundary, and as root inside the machine boundary. The last turn's snapshot is taken ahead in every arm that does so, so no turn is measured without one. What is spent is deleted in the background where snapshots are taken ahead, as in an agent's session; where they are taken on demand, by the turn that finds several, whose time it then is. The first turn of each session opens connections and is not measured. A quick run has the arms bare and ahead, the cheapest boundary, and 2 s of thinking.`,
 		Plots: []bench.Plot{
 			{Kind: bench.Bars, Title: "What savepoint adds to a turn with 2 s of thinking", X: labelBoundary, Series: bench.ByArm, Over: bench.ArmBare, Relative: true, Where: map[string]string{bench.LabelThink: "2"}},
 			{Kind: bench.Lines, Title: "What it adds, by thinking time (workspace boundary)", X: bench.LabelThink, Series: bench.ByArm, Over: bench.ArmBare, Where: map[string]string{labelBoundary: string(orchestrator.BoundaryWorkspace)}},
 		},
-		Quick: 35 * time.Second, Full: 25 * time.Minute,
+		Quick: 30 * time.Second, Full: 25 * time.Minute,
 		Run: g.turns,
 	}
 }
@@ -100,9 +100,8 @@ func (g *Rig) turnsOf(ctx context.Context, r *bench.Run, m *thinker, sb orchestr
 		}
 	}
 	bare := func(ctx context.Context) (map[string]float64, error) {
-		began := time.Now()
-		_, err := g.bare(ctx, sb, edit(), nil)
-		return map[string]float64{bench.StepExecute: time.Since(began).Seconds()}, err
+		_, took, err := g.timed(ctx, sb, edit(), nil)
+		return map[string]float64{bench.StepExecute: took}, err
 	}
 	arms := []struct {
 		name          string
@@ -164,17 +163,22 @@ func sessions(turns int) []int {
 // action is the command of a turn. It returns how long its steps took, in seconds.
 type action func(ctx context.Context) (map[string]float64, error)
 
-// session is a few turns in a row. The first is not measured: it opens connections.
+// session is a few turns in a row. The first is not measured: it opens connections,
+// and nobody waits for its model to think.
 func session(ctx context.Context, m *thinker, think time.Duration, turns int, run action, before func(context.Context) error) ([]bench.Sample, error) {
 	var out []bench.Sample
 	for i := range turns + 1 {
+		thinks := think
+		if i == 0 {
+			thinks = 0
+		}
 		if i == 0 && before != nil {
 			if err := before(ctx); err != nil {
 				return out, err
 			}
 		}
 		began := time.Now()
-		if err := m.ask(ctx, think); err != nil {
+		if err := m.ask(ctx, thinks); err != nil {
 			return out, err
 		}
 		thought := time.Since(began)
