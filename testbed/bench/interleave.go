@@ -34,15 +34,19 @@ func Interleave(ctx context.Context, r *Run, arms []Arm, reps, warmup int) error
 
 func interleave(ctx context.Context, r *Run, arms []Arm, reps, warmup int, now func() time.Time) error {
 	order := r.Rand("order of arms")
-	ended, lacks := make([]bool, len(arms)), make([]bool, len(arms))
+	ended, lacks := make([]bool, len(arms)), make([]int, len(arms))
+	total, done := 0, 0 // of what is to be measured: what there is already takes no time
 	for i := range arms {
-		lacks[i] = r.lacks(arms, i, reps)
+		if lacks[i] = r.lacks(arms, i, reps); lacks[i] > 0 {
+			total += lacks[i] + warmup
+		}
 	}
-	total, done := len(arms)*(reps+warmup), 0
 	for round := range reps + warmup {
 		for _, i := range order.Perm(len(arms)) {
-			done++
-			if ended[i] || !lacks[i] && round < warmup || round >= warmup && r.had(arms, i, round-warmup) {
+			if lacks[i] == 0 && round < warmup || round >= warmup && r.had(arms, i, round-warmup) {
+				continue
+			}
+			if done++; ended[i] {
 				continue
 			}
 			a := arms[i]

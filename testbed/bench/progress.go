@@ -25,7 +25,15 @@ type progress struct {
 	r              *Runner
 	began          time.Time
 	expected       []time.Duration // per experiment; 0 once it has ended
-	said, measured time.Duration   // of those that ran
+	said, measured time.Duration   // of those that ran, earlier starts included
+	part           stage
+}
+
+// stage is a part of an experiment that counts by itself: there may be several, one
+// after the other, and nobody knows how many.
+type stage struct {
+	began       time.Time
+	done, total int
 }
 
 // unsaid is the estimate for an experiment that says nothing.
@@ -58,29 +66,40 @@ func (p *progress) tell(i int, e Progress) {
 	p.r.Progress(e)
 }
 
-// begin returns what experiment i calls with its own progress. old is what it goes
-// on from, nil for nothing.
-func (p *progress) begin(i int, old *Result) func(done, total int, what string) {
-	p.began = p.r.Now()
-	report := func(done, total int, what string) {
-		elapsed := p.r.Now().Sub(p.began)
-		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, done, total, elapsed)})
+// begin returns what experiment i calls with its own progress, and with how many
+// samples of an earlier start it did not measure again. old is what it goes on from,
+// nil for nothing.
+func (p *progress) begin(i int, old *Result) func(done, total int, what string, resumed int) {
+	p.began, p.part = p.r.Now(), stage{}
+	report := func(done, total int, what string, resumed int) {
+		now := p.r.Now()
+		if p.part.began.IsZero() || done < p.part.done || total != p.part.total {
+			p.part.began = now
+		}
+		p.part.done, p.part.total = done, total
+		elapsed := now.Sub(p.began)
+		spent := elapsed
+		if resumed > 0 {
+			spent += time.Duration(old.Took * float64(time.Second))
+		}
+		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, spent, now.Sub(p.part.began))})
 	}
 	what := ""
 	if old != nil {
 		what = "goes on: " + counted(float64(len(old.Samples)), "sample", "samples") + " of an earlier start"
 	}
-	report(0, 0, what)
+	report(0, 0, what, 0)
 	return report
 }
 
-// end tells how experiment i ended.
-func (p *progress) end(i int, how string) {
+// end tells how experiment i ended, and keeps how long it took for the others. An
+// earlier start of which samples were used is in that.
+func (p *progress) end(i int, how string, took time.Duration) {
 	e := Progress{What: how, Ended: true}
 	if said := p.expected[i]; said > 0 && how != "kept" {
 		e.Elapsed = p.r.Now().Sub(p.began)
 		if how == "done" {
-			p.said, p.measured = p.said+said, p.measured+e.Elapsed
+			p.said, p.measured = p.said+said, p.measured+took
 		}
 	}
 	p.expected[i] = 0
@@ -88,12 +107,13 @@ func (p *progress) end(i int, how string) {
 	p.tell(i, e)
 }
 
-// left is the rest of experiment i and of those after it.
-func (p *progress) left(i, done, total int, elapsed time.Duration) time.Duration {
-	here := max(0, p.expected[i]-elapsed)
-	// Its own pace counts once there is one.
-	if done > 0 && total > 0 && 20*done >= total {
-		here = time.Duration(float64(elapsed) / float64(done) * float64(max(0, total-done)))
+// left is the rest of experiment i, on which so much time was spent, and of those after
+// it. pace is the time of the present part so far: when it is at least as far as 5 %,
+// what is left of it is known better, and there may be parts after it.
+func (p *progress) left(i int, spent, pace time.Duration) time.Duration {
+	here := max(0, p.corrected(p.expected[i])-spent)
+	if done, total := p.part.done, p.part.total; done > 0 && 20*done >= total {
+		here = max(here, time.Duration(float64(pace)/float64(done)*float64(max(0, total-done))))
 	}
 	return here + p.rest(i)
 }
@@ -103,10 +123,15 @@ func (p *progress) rest(i int) time.Duration {
 	for _, d := range p.expected[i+1:] {
 		sum += d
 	}
+	return p.corrected(sum)
+}
+
+// corrected is an estimate by how long the others took instead of theirs.
+func (p *progress) corrected(d time.Duration) time.Duration {
 	if p.said > 0 {
-		sum = time.Duration(float64(sum) * min(10, max(0.1, float64(p.measured)/float64(p.said))))
+		d = time.Duration(float64(d) * min(10, max(0.1, float64(p.measured)/float64(p.said))))
 	}
-	return sum
+	return d
 }
 
 // ProgressLines returns a Progress that writes a line per step to a log or a terminal;

@@ -103,16 +103,16 @@ func (r *Run) had(arms []Arm, i, rep int) bool {
 	return true
 }
 
-// lacks reports whether there is a round in which an arm has yet to be measured.
-func (r *Run) lacks(arms []Arm, i, reps int) bool {
+// lacks counts the rounds in which an arm has yet to be measured.
+func (r *Run) lacks(arms []Arm, i, reps int) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for rep := range reps {
 		if r.earlier.find(arms, i, rep) < 0 {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // soFar is the result as it is kept before its end, with everything that an earlier

@@ -19,7 +19,7 @@ type Run struct {
 
 	mu       sync.Mutex
 	result   *Result
-	progress func(done, total int, what string)
+	progress func(done, total int, what string, resumed int)
 	// earlier is what an earlier start of the run measured of the experiment.
 	earlier earlier
 	// save keeps what there is so far; nil for nowhere. It does so again from saveAt on.
@@ -33,7 +33,7 @@ type Run struct {
 // NewRun is a run that keeps its result in memory, for tests of experiments; the
 // Runner makes its own.
 func NewRun(e Experiment, plan Plan) *Run {
-	return &Run{Plan: plan, result: newResult(e), progress: func(int, int, string) {}, now: time.Now}
+	return &Run{Plan: plan, result: newResult(e), progress: func(int, int, string, int) {}, now: time.Now}
 }
 
 // plausible numbers can be written, summed and drawn.
@@ -125,8 +125,14 @@ func (r *Run) Where(cluster Environment) error {
 	return nil
 }
 
-// Progress tells how far the experiment is: done of total, and what comes next.
-func (r *Run) Progress(done, total int, what string) { r.progress(done, total, what) }
+// Progress tells how far the experiment is: done of total, and what comes next. Where
+// done is less than before, or the total another, a further part begins.
+func (r *Run) Progress(done, total int, what string) {
+	r.mu.Lock()
+	resumed := r.result.Resumed
+	r.mu.Unlock()
+	r.progress(done, total, what, resumed)
+}
 
 // Reps is how often something is repeated, by the plan.
 func (r *Run) Reps(quick, full int) int { return r.Plan.Reps(quick, full) }

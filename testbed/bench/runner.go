@@ -81,7 +81,7 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 			return nil, fmt.Errorf("run in %s: %w", r.Dir, err)
 		}
 		if kept {
-			p.end(i, "kept")
+			p.end(i, "kept", 0)
 			continue
 		}
 		old, err := r.begun(e.Name)
@@ -100,7 +100,7 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 				r.Dir, e.Name, counted(float64(len(res.Samples)), "sample", "samples"), context.Cause(ctx))
 		}
 		r.Resumed += res.Resumed
-		p.end(i, outcome(res))
+		p.end(i, outcome(res), time.Duration(res.Took*float64(time.Second)))
 	}
 	return Load(r.Dir)
 }
@@ -221,7 +221,7 @@ func (r *Runner) finished(name string) (bool, error) {
 }
 
 // one makes one experiment, from what an earlier start measured of it if it did.
-func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress func(done, total int, what string)) *Result {
+func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress func(done, total int, what string, resumed int)) *Result {
 	run := NewRun(e, r.Plan)
 	run.progress, run.now, run.where = progress, r.Now, r.where
 	run.save = func(res *Result) error { return notes.WriteJSON(r.file(e.Name), res) }
