@@ -63,7 +63,8 @@ const fewest = 4
 // the plan of the new run did not have it.
 func Compare(old, new *Report, limit float64) *Comparison {
 	c := &Comparison{Old: old.Info.ID, New: new.Info.ID, Limit: limit, Changes: []Change{}}
-	if !old.Info.Plan.Same(new.Info.Plan) {
+	samePlan := old.Info.Plan.Same(new.Info.Plan)
+	if !samePlan {
 		c.Warnings = append(c.Warnings, "the runs have different plans")
 	}
 	for _, o := range old.Results {
@@ -87,7 +88,7 @@ func Compare(old, new *Report, limit float64) *Comparison {
 			} else if len(versions) > 0 {
 				c.Warnings = append(c.Warnings, "experiment "+o.Experiment+" ran with other versions: "+strings.Join(versions, "; "))
 			}
-			c.Changes = append(c.Changes, changes(o, n, limit)...)
+			c.Changes = append(c.Changes, changes(o, n, limit, samePlan)...)
 		}
 	}
 	for _, n := range new.Results {
@@ -111,10 +112,10 @@ func failedValues(samples []Sample) []float64 {
 	return out
 }
 
-func changes(o, n *Result, limit float64) []Change {
+func changes(o, n *Result, limit float64, samePlan bool) []Change {
 	var out []Change
-	find := func(r *Result, name string) []Sample {
-		gs := r.ordered()
+	before, after := o.ordered(), n.ordered()
+	find := func(gs []group, name string) []Sample {
 		if i := slices.IndexFunc(gs, func(g group) bool { return g.name == name }); i >= 0 {
 			return gs[i].samples
 		}
@@ -130,8 +131,8 @@ func changes(o, n *Result, limit float64) []Change {
 			names = append(names, name)
 		}
 	}
-	for _, g := range o.ordered() {
-		now := find(n, g.name)
+	for _, g := range before {
+		now := find(after, g.name)
 		if now == nil {
 			add(Change{P: 1, Q: 1, N: [2]int{len(g.samples), 0}, Verdict: Gone, Why: "the new run has no such samples"}, g.name)
 			continue
@@ -146,7 +147,11 @@ func changes(o, n *Result, limit float64) []Change {
 			case len(b) == 0:
 				add(Change{Metric: name, Unit: m.Unit, Old: sum(a, m.Unit).Value, P: 1, Q: 1, N: [2]int{len(a), 0}, Verdict: Worse, Why: joinText("no sample has it any more", now[0].Err)}, g.name)
 			default:
-				add(change(m, a, b), g.name)
+				c := change(m, a, b)
+				if samePlan && !m.Exact && len(a) >= fewest && len(b) < fewest {
+					c.Verdict, c.Why = Gone, fmt.Sprintf("%d samples are too few to tell, there were %d", len(b), len(a))
+				}
+				add(c, g.name)
 			}
 		}
 		a, b := failedValues(g.samples), failedValues(now)
@@ -155,8 +160,8 @@ func changes(o, n *Result, limit float64) []Change {
 		}
 	}
 	judge(n, out, limit)
-	for _, g := range n.ordered() {
-		if find(o, g.name) == nil {
+	for _, g := range after {
+		if find(before, g.name) == nil {
 			add(Change{P: 1, Q: 1, N: [2]int{0, len(g.samples)}, Verdict: New}, g.name)
 		}
 	}
@@ -195,12 +200,19 @@ func change(m Metric, a, b []float64) Change {
 	case m.Exact && c.By != 0:
 		c.Verdict = direction(m, c)
 	case m.Exact:
+	case constant(a, b): // no comparison: chance could not have made a difference
 	case len(a) >= fewest && len(b) >= fewest:
 		c.P, c.Verdict = MannWhitney(a, b), untold
 	case c.By != 0:
 		c.Why = "too few samples to tell"
 	}
 	return c
+}
+
+// constant reports whether all values of both sides are the same one.
+func constant(a, b []float64) bool {
+	all := slices.Concat(a, b)
+	return slices.Min(all) == slices.Max(all)
 }
 
 // direction of a change that is one.

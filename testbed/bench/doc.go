@@ -42,7 +42,8 @@
 //     and round, it does not measure again; experiments that do not use it measure
 //     anew, and what they have not come to stays until they are finished.
 //   - A run goes on only with the plan, on the machine and with the cluster that it was
-//     begun with, versions included. Runs of different machines or clusters are no
+//     begun with, versions included, but for savepoint's own: where that differs, a note
+//     of the result says so. Runs of different machines or clusters are no
 //     trend, and are compared with a warning; so are runs of different versions.
 //   - A failed measurement is a sample with an error, counted, never left out.
 //     Its times are in no median.
@@ -50,8 +51,8 @@
 //   - What was not measured is called so, and is never a target reached. Neither is
 //     what was measured too seldom (five times on each side at least), or failed once,
 //     or is a part of what the target is about: that is called undecided, or missed.
-//   - What an earlier run measured and the later one did not, though its plan has it, is
-//     as bad as a figure that became worse.
+//   - What an earlier run measured and the later one did not, or too seldom to tell,
+//     though its plan has it, is as bad as a figure that became worse.
 //   - A target that is missed is listed with what explains it: what the experiment
 //     said with Run.Profile, and the medians of the steps of the samples concerned.
 //   - The page asks nothing of the network: styles and plots are in it.
