@@ -58,7 +58,7 @@ func TestBarsLegend(t *testing.T) {
 	if got := strings.Join(c.Legend, " "); got != "bare none copy" || !strings.Contains(c.Scale, "thin lines") {
 		t.Errorf("legend %q, scale %q", got, c.Scale)
 	}
-	if c, _ := draw(r, Plot{Kind: Steps}); c.Scale != "full width: 4.5 s" {
+	if c, _ := draw(r, Plot{Kind: Steps}); c.Scale != "full width: 4.5 s, as the sum of the medians of the steps" {
 		t.Errorf("steps have no intervals, and the scale is %q", c.Scale)
 	}
 }

@@ -212,7 +212,7 @@ func (c *chart) steps(samples []Sample, p Plot) {
 		}
 		c.Rows = append(c.Rows, row)
 	}
-	c.Scale = "full width: " + seconds(top)
+	c.Scale = "full width: " + seconds(top) + ", as the sum of the medians of the steps"
 }
 
 // lines are a curve per series over a numeric axis.
@@ -242,7 +242,7 @@ func (c *chart) lines(sel selection) {
 	}
 	c.Curve = newCurve(out, unit, p.Log)
 	c.Curve.XName = p.X
-	c.Scale = "the bands are 95 % intervals"
+	c.Scale = "the bands are 95 % intervals, of fewer than six values ranges"
 	if p.Over != "" {
 		c.Scale += "; 0 is the median of " + p.Over
 	}

@@ -95,35 +95,6 @@ func timedSyncs(n int) (out []Sample) {
 	return out
 }
 
-// Why there is no value is told as it is: not that nothing was tried.
-func TestTargetWithoutValue(t *testing.T) {
-	labels := tags{LabelWorkload: WorkloadInstall, LabelSize: PaperSize}
-	bare, ours := timed(ArmBare, labels, 4, repeat(4, 6)...), timed(ArmWorkspace, labels, 4, repeat(5, 6)...)
-	lost := timed(ArmWorkspace, labels, 4, repeat(5, 6)...)
-	for i := range lost {
-		lost[i].Err = "no answer"
-	}
-	for want, samples := range map[string][]Sample{
-		"copy adds nothing to bare, so there is nothing to hold it against": slices.Concat(bare, timed(ArmCopy, labels, 4, repeat(3.9, 6)...), ours),
-		"6 of 6 of those it is about failed":                                slices.Concat(bare, timed(ArmCopy, labels, 4, repeat(6, 6)...), lost),
-		"the experiment has no samples for it":                              bare,
-	} {
-		if g := targetOf(t, TargetWorkspace, QuickPlan(), filled(ExpOverhead, nil, samples...)); g.Answer() != "–" || g.Explain != want {
-			t.Errorf("%s, %q, want %q", g.Answer(), g.Explain, want)
-		}
-	}
-}
-
-// What is one too many stays so, however much is still to be measured.
-func TestPartialTargetThatIsMissed(t *testing.T) {
-	e := filled(ExpCrash, nil, Sample{Arm: "deaths", Metrics: nums{MetricSchedules: 10, MetricViolations: 1}})
-	whole := e.Run
-	e.Run = func(ctx context.Context, r *Run) error { return errors.Join(whole(ctx, r), errors.New("no answer")) }
-	if g := targetOf(t, TargetCrash, FullPlan(), e); g.Answer() != "no" || g.Value != "1 of 10 schedules, partial" || g.Why == "" {
-		t.Errorf("%+v", g)
-	}
-}
-
 // What an arm adds is held against the bare command, and not against its own step
 // "execute", which holds a part of it.
 func TestOverheadIsOverBare(t *testing.T) {

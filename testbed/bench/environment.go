@@ -161,8 +161,8 @@ func field(root fs.FS, path, name string) string {
 // Noise is what else the machine did. It is written beside figures, not taken
 // out of them.
 type Noise struct {
-	// Load is the load average of the last minute when the experiment began: it
-	// is that of others.
+	// Load is the load average of the last minute when the experiment began: it is
+	// that of others, and of the experiment that ended just before.
 	Load float64 `json:"load"`
 	// Steal is the share of the processors' time that the hypervisor below gave
 	// to others while it ran.

@@ -68,6 +68,9 @@ func TestOverLines(t *testing.T) {
 	if !ok || strings.Join(c.Legend, "|") != ArmSavepoint || !strings.Contains(c.Scale, "0 is the median of bare") {
 		t.Fatalf("%+v", c)
 	}
+	if !strings.Contains(c.Scale, "of fewer than six values ranges") {
+		t.Errorf("scale %q: bands of few values are no intervals", c.Scale)
+	}
 	var titles []string
 	for _, d := range c.Curve.Lines[0].Dots {
 		titles = append(titles, d.Title)

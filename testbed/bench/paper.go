@@ -70,13 +70,24 @@ func Paper(rep *Report) []PaperFigure {
 	return out
 }
 
+// share is a share of samples. Those that failed before there was anything to count are
+// told beside it.
 func share(r *Result, samples []Sample, metric, base string) (string, string) {
 	v := r.Values(samples, metric)
 	if len(v) == 0 {
 		return "", ""
 	}
 	hits := Mean(v) * float64(len(v))
-	return fmt.Sprintf("%s (%s of %s)", percent(Mean(v)), number(hits), number(float64(len(v)))), base
+	text, failed := fmt.Sprintf("%s (%s of %s)", percent(Mean(v)), number(hits), number(float64(len(v)))), 0
+	for _, s := range samples {
+		if _, ok := s.Metrics[metric]; !ok && s.Err != "" {
+			failed++
+		}
+	}
+	if failed > 0 {
+		text += fmt.Sprintf(", %d more failed", failed)
+	}
+	return text, base
 }
 
 func paperTime(arm, base string) func(*Result) (string, string) {
