@@ -58,16 +58,17 @@ func (a *answer) more(fields []string) error {
 }
 
 // Manifest implements orchestrator.Examiner. A root that is no absolute path,
-// or none at all, is ErrDenied; so is *orchestrator.TooManyError. A tree that
-// cannot be read is ErrUnavailable with the guest's reason.
+// or none at all, is ErrDenied; so are *orchestrator.TooManyError and names that
+// are longer than 1 KiB each on average at the limit. A tree that cannot be read
+// is ErrUnavailable with the guest's reason.
 func (c *Client) Manifest(ctx context.Context, sb orchestrator.Sandbox, r orchestrator.ManifestRequest) (orchestrator.Manifest, error) {
-	order, err := listOrder(r)
+	order, limit, err := listOrder(r)
 	if err != nil {
 		return orchestrator.Manifest{}, fmt.Errorf("list files of sandbox %s: %w: %w", sb.Name, orchestrator.ErrDenied, err)
 	}
 	var m orchestrator.Manifest
 	err = c.converse(ctx, "list files of sandbox", sb, true, func(s *session) (err error) {
-		m, err = s.list(ctx, c.cfg.KillTimeout, order)
+		m, err = s.list(ctx, c.cfg.KillTimeout, order, limit)
 		return err
 	})
 	if err != nil {
@@ -78,16 +79,16 @@ func (c *Client) Manifest(ctx context.Context, sb orchestrator.Sandbox, r orches
 	return m, nil
 }
 
-func listOrder(r orchestrator.ManifestRequest) ([]byte, error) {
-	limit := r.Limit
+func listOrder(r orchestrator.ManifestRequest) (order []byte, limit int, err error) {
+	limit = r.Limit
 	if limit == 0 {
 		limit = orchestrator.DefaultManifestLimit
 	}
 	if limit < 0 {
-		return nil, fmt.Errorf("a limit of %d", limit)
+		return nil, 0, fmt.Errorf("a limit of %d", limit)
 	}
 	if len(r.Roots) == 0 {
-		return nil, errors.New("no root")
+		return nil, 0, errors.New("no root")
 	}
 	hash := ""
 	if r.Hash {
@@ -96,17 +97,19 @@ func listOrder(r orchestrator.ManifestRequest) ([]byte, error) {
 	var roots []string
 	for _, root := range r.Roots {
 		if !path.IsAbs(root) || strings.ContainsRune(root, 0) {
-			return nil, fmt.Errorf("root %q is not an absolute path", root)
+			return nil, 0, fmt.Errorf("root %q is not an absolute path", root)
 		}
 		roots = append(roots, path.Clean(root))
 	}
 	slices.Sort(roots)
-	return wire.EncodeFields(append([]string{strconv.Itoa(limit), hash}, slices.Compact(roots)...)...), nil
+	return wire.EncodeFields(append([]string{strconv.Itoa(limit), hash}, slices.Compact(roots)...)...), limit, nil
 }
 
 // list asks for a manifest and collects it. After ctx ended it orders the end
-// and waits for it, so that the session is of use again.
-func (s *session) list(ctx context.Context, patience time.Duration, order []byte) (m orchestrator.Manifest, err error) {
+// and waits for it, so that the session is of use again. A guest that lists more
+// than it may is not listened to any longer: the session is closed.
+func (s *session) list(ctx context.Context, patience time.Duration, order []byte, limit int) (m orchestrator.Manifest, err error) {
+	room := limit << 10 // bytes of text
 	if err := s.send(wire.List, order); err != nil {
 		return m, err
 	}
@@ -139,8 +142,16 @@ func (s *session) list(ctx context.Context, patience time.Duration, order []byte
 		case !ok:
 			return m, errors.New("the helper in the guest ended: " + s.stderr.String())
 		case f.Kind == wire.Entries && ctx.Err() == nil:
+			had := len(m.Entries)
 			if m.Entries, err = entries(m.Entries, f.Payload); err != nil {
 				return m, err
+			}
+			for _, e := range m.Entries[had:] {
+				room -= len(e.Path) + len(e.Target) + len(e.SHA256) + len(e.Problem)
+			}
+			if no := overlong(len(m.Entries), limit, room); no != nil {
+				s.close()
+				return orchestrator.Manifest{}, no
 			}
 		case f.Kind == wire.Done:
 			n, err := wire.DecodeFields(f.Payload)
@@ -155,6 +166,19 @@ func (s *session) list(ctx context.Context, patience time.Duration, order []byte
 			return m, refused(f.Payload)
 		}
 	}
+}
+
+// overlong refuses a listing that is longer than it may be: an agent can give its
+// files names of a hundred thousand bytes, and root make the guest say anything.
+func overlong(entries, limit, room int) error {
+	switch {
+	case entries > limit:
+		many := &orchestrator.TooManyError{Limit: limit}
+		return &refusal{class: many, text: many.Error()}
+	case room < 0:
+		return &refusal{class: orchestrator.ErrDenied, text: fmt.Sprintf("the names of these files are longer than %d KiB together; name smaller trees", limit)}
+	}
+	return nil
 }
 
 // cut is the end of a listing that its context ended; the session goes on.

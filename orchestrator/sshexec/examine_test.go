@@ -127,3 +127,37 @@ func TestManifestLost(t *testing.T) {
 		timer.Stop()
 	}
 }
+
+// A guest that lists without end is not listened to without end.
+func TestListIsBounded(t *testing.T) {
+	entry := func(path string) []byte { return wire.EncodeFields(path, "", "", "", "absent", "") }
+	frames := func(n int, path string) (out []wire.Frame) {
+		for range n {
+			out = append(out, wire.Frame{Kind: wire.Entries, Payload: entry(path)})
+		}
+		return append(out, wire.Frame{Kind: wire.Done, Payload: wire.EncodeFields(fmt.Sprint(n))})
+	}
+	long := "/" + strings.Repeat("x", 100<<10)
+	for name, c := range map[string]struct {
+		frames []wire.Frame
+		many   bool
+		says   string // "" = it is taken
+	}{
+		"as many as may be": {frames(200, "/a"), false, ""},
+		"too many":          {frames(201, "/a"), true, "more than 200"},
+		"long names":        {frames(2, long), false, "longer than 200 KiB together; name smaller trees"},
+		"a long name":       {frames(1, long), false, ""},
+	} {
+		m, goesOn, err := sshexec.ListOf(within(t, time.Minute), orchestrator.ManifestRequest{Roots: []string{"/"}, Limit: 200}, c.frames)
+		if c.says == "" {
+			if err != nil || !goesOn || len(m.Entries) != len(c.frames)-1 {
+				t.Errorf("%s: got %d entries, %v", name, len(m.Entries), err)
+			}
+			continue
+		}
+		var many *orchestrator.TooManyError
+		if !errors.Is(err, orchestrator.ErrDenied) || errors.As(err, &many) != c.many || !strings.Contains(err.Error(), c.says) || goesOn || len(m.Entries) > 0 {
+			t.Errorf("%s: got %d entries, %v; the session goes on: %t", name, len(m.Entries), err, goesOn)
+		}
+	}
+}
