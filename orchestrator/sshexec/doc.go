@@ -38,11 +38,15 @@
 //
 // # Measurements
 //
-// Probe sends probe.pl, which tries what it is told and tells what arrived. Where
-// the guest has no route its packets are made by hand and put on the link, for
-// everybody who was seen there: no route, address or neighbour of the guest is
-// changed for that, so none is left behind when the program is killed. What the
-// kernel learned meanwhile is forgotten at the end, or by its own time.
+// Probe has a guest try what it can reach, and listen. It sends another text,
+// probe.pl, to the guest's perl over a session of its own, so that a running
+// command and a measurement do not wait for one another. The program needs
+// nothing but perl-base and ends by itself after a minute. Guests that measure
+// together meet before they begin. Where the guest has no route its packets are
+// made by hand and put on the link, for everybody who was seen there: no route,
+// address or neighbour of the guest is changed for that, so none is left behind
+// when the program is killed. What the kernel learned meanwhile is forgotten at the
+// end, or by its own time.
 //
 // Ids of probes are random and known to their sender only. Guests of one vnet can
 // still impersonate each other on layer 2, where ports have no filter.
@@ -136,14 +140,9 @@
 //
 // Nodes carries requests to the forced command on the cluster's nodes.
 //
-// # Measurements
-//
-// Probe has a guest try what it can reach, and listen. It sends another text,
-// probe.pl, to the guest's perl over a session of its own, so that a running
-// command and a measurement do not wait for one another. The program needs
-// nothing but perl-base, ends by itself after a minute, and takes back what it
-// did to the guest's neighbour table. Guests that measure together meet before
-// they begin.
+// Forward has a program in the guest, forward.pl, listen on the guest's loopback,
+// and carries what connects there to our side, whatever the guest's sshd allows.
+// Every process of that guest may use the port, and nothing of another guest's.
 //
 // # Invariants
 //

@@ -37,7 +37,9 @@ const (
 	Volume = 'W'
 	// Tend is an order about that volume. Fields: "mount", "unmount", "freeze"
 	// or "thaw"; milliseconds (how long to wait for its disk, how long to be
-	// frozen); the text of the shell program that mounts and unmounts.
+	// frozen); the text of the shell program that mounts and unmounts. Or, on a
+	// btrfs: "snapshots", "0", that text, "list", "take", "restore" or "delete",
+	// the owner, the snapshot's name, and a text to note with it.
 	Tend = 'Y'
 	// List asks for a manifest. Fields: the most entries, "1" for digests of
 	// content, then the roots.
@@ -75,7 +77,9 @@ const (
 	// how commands are held together. The first two are empty in answers to other
 	// than Facts, Mark, Health and HowHealth. For the last two then, in any order:
 	// "space", directory, free and all bytes, free and all inodes; "service", name,
-	// "1" if it runs.
+	// "1" if it runs. For Facts "writes" and how much was written to each disk. For
+	// a Tend of snapshots "volume", its owner; for each snapshot, the oldest first,
+	// "taken", name, owner, number, time in seconds, text.
 	Answer = 'G'
 	// Entries are part of a manifest. Six fields each: path; numbers; target of
 	// a link; sha256 in hexadecimal or ""; "", "absent", "vanished" or a
@@ -86,8 +90,9 @@ const (
 	// Done ends a List: one field, how many entries there were.
 	Done = 'D'
 	// Refusal: nothing was done. Fields: class ("missing", "denied",
-	// "unavailable", "busy", "limit"), text. Of a Tend that does not end, class
-	// "unknown".
+	// "unavailable", "unmounted", "busy", "limit"), text. Of snapshots also
+	// "exists", "full", and "newer" with the names of those that are. Of a Tend that
+	// does not end, class "unknown".
 	Refusal = '!'
 )
 
