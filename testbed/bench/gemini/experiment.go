@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // method is how it is measured, for readers of the report.
-const method = `The pinned Gemini CLI is run in its own session with an empty environment and a home that holds nothing but settings (statistics off). With root it has a network namespace with loopback alone and a mount namespace with its own directory writable alone, in which the ` + model.Name + ` answers arms with a key: a script and no language model. Without root there is no namespace: proxies are set to a closed port, and only arms without a model are run. What held the runs of this report, and what did not, is said below the first table. Each run has an outer limit; at it the process group is ended with TERM, then KILL. Success is what the files say, by tree hash; the exit code decides nothing. That damage was preserved or intercepted is said only where it is proved that it was tried: by the answer that came back to the stand-in for the very call, which has to show the effect, or to say that it was refused; a run without that proof is "not tried". Documentation of the CLI says that headless use needs a key: a share of 0 % without credentials is what it documents. Checkpointing is judged by what its shadow repository holds afterwards. Under savepoint the same tasks are made twice: each command as one transaction, and, in a full run, by the same CLI inside the sandbox, a whole turn of it as one transaction; both with a validation command, which the CLI has no place for.`
+const method = `The pinned Gemini CLI is run in its own session with an empty environment and a home that holds nothing but settings (statistics off). With root it has a network namespace with loopback alone and a mount namespace with its own directory writable alone, in which the ` + model.Name + ` answers arms with a key: a script and no language model. Without root there is no namespace: proxies are set to a closed port, and only arms without a model are run. What held the runs of this report, and what did not, is said below the first table. Each run has an outer limit; at it the process group is ended with TERM, then KILL. Success is what the files say, by tree hash; the exit code decides nothing. That damage was preserved or intercepted is said only where it is proved that it was tried: by the answer that came back to the stand-in for the very call, which has to show the effect, or to say that it was refused; a run without that proof is "not tried". Documentation of the CLI says that headless use needs a key: a share of 0 % without credentials is what it documents. Checkpointing is judged by what its shadow repository holds afterwards. Under savepoint the same tasks are made twice: each command as one transaction, and, in a full run, by the same CLI inside the sandbox, a whole turn of it as one transaction; both with a validation command, which the CLI has no place for. A quick run has some of the arms, and 2 of the spellings.`
 
 // armInside is the CLI inside a sandbox.
 const armInside = "gemini-cli-inside"
@@ -42,7 +42,7 @@ func New(c Config) bench.Experiment {
 			{Name: "waiting", Unit: bench.Share, Text: "it waited for an answer, or hung, until it was ended; the seconds are then a lower bound"},
 			{Name: "memory", Unit: bench.Bytes, Better: bench.Lower, Text: "peak of its largest process"},
 		},
-		Quick: 50 * time.Second, Full: 25 * time.Minute,
+		Quick: 45 * time.Second, Full: 25 * time.Minute,
 		Run: c.run,
 	}
 }
@@ -101,11 +101,14 @@ func (c Config) measure(ctx context.Context, r *bench.Run, do runner, cli *CLI, 
 			r.Note("The Gemini CLI failed while warming up: %v", err)
 		}
 	}
-	err := bench.Interleave(ctx, r, first, r.Reps(3, 8), 0)
+	err := bench.Interleave(ctx, r, first, r.Reps(2, 8), 0)
 	if err == nil {
 		err = c.rest(ctx, r, do, others, all, b)
 	}
 	b.tables(r, all)
+	if n := r.Result().Resumed; n > 0 {
+		r.Note("The tables are of what was measured since the run went on: %d samples of before, which the figures have in them, are not in the tables.", n)
+	}
 	return err
 }
 

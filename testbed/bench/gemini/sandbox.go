@@ -3,6 +3,7 @@ package gemini
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -82,18 +83,28 @@ func (t *Task) Comparable() bool {
 // trees are the hashes of a task's workspace: before, and as the task wants it. The
 // workspace is the one before.
 func trees(ctx context.Context, s Sandbox, t *Task) (before, want string, err error) {
-	wanted := t.workspace()
-	for name, content := range t.Want {
-		wanted[name] = content
-	}
-	for _, files := range []map[string]string{wanted, t.workspace()} {
-		want = before
+	hash := func(files map[string]string) (string, error) {
 		if err := s.Seed(ctx, files); err != nil {
-			return "", "", fmt.Errorf("fill the workspace: %w", err)
+			return "", fmt.Errorf("fill the workspace: %w", err)
 		}
-		if before, err = s.TreeHash(ctx); err != nil {
-			return "", "", fmt.Errorf("hash the tree: %w", err)
+		sum, err := s.TreeHash(ctx)
+		if err != nil {
+			return "", fmt.Errorf("hash the tree: %w", err)
 		}
+		return sum, nil
+	}
+	if t.Want != nil {
+		wanted := t.workspace()
+		maps.Copy(wanted, t.Want)
+		if want, err = hash(wanted); err != nil {
+			return "", "", err
+		}
+	}
+	if before, err = hash(t.workspace()); err != nil {
+		return "", "", err
+	}
+	if t.Want == nil { // nothing is to change
+		want = before
 	}
 	return before, want, nil
 }

@@ -28,7 +28,7 @@ func Crashes(root string) bench.Experiment {
 			{Name: bench.MetricPairs, Unit: bench.Count, Better: bench.Higher, Text: "pairs of deaths that were played"},
 			{Name: bench.MetricPairsAll, Unit: bench.Count, Text: "pairs of deaths that there are"},
 		},
-		Quick: 35 * time.Second, Full: 15 * time.Minute,
+		Quick: 20 * time.Second, Full: 15 * time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error { return crashes(ctx, r, root) },
 	}
 }

@@ -67,7 +67,7 @@ func Scale(dir string) bench.Experiment {
 			{Kind: bench.Lines, Title: "1,000 sandboxes: transactions a second, by nodes", Metric: bench.MetricTxRate, X: labelNodes, Where: map[string]string{bench.ByArm: armNodes, bench.LabelSandboxes: "1000"}, Log: true},
 			{Kind: bench.Lines, Title: "Heap, by sandboxes", Metric: metricHeap, X: bench.LabelSandboxes, Series: bench.ByArm},
 		},
-		Quick: 25 * time.Second, Full: 20 * time.Minute,
+		Quick: 30 * time.Second, Full: 20 * time.Minute,
 		Run: func(ctx context.Context, r *bench.Run) error { return scale(ctx, r, dir) },
 	}
 }
