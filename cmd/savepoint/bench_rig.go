@@ -168,10 +168,10 @@ func (b *benchmark) destroy(ctx context.Context, sb orchestrator.Sandbox, force 
 			return fmt.Errorf("sandbox %s is kept: %w", sb.Name, err)
 		}
 	}
-	if err := b.s.prov.Destroy(ctx, sb); err != nil {
+	if err := b.s.remove(ctx, sb, force); err != nil {
 		return err
 	}
-	return errors.Join(b.s.engine.Forget(ctx, sb.ID), b.eager.Forget(ctx, sb.ID))
+	return b.eager.Forget(ctx, sb.ID)
 }
 
 // drop destroys the sandboxes at the end.

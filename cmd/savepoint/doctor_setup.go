@@ -22,7 +22,9 @@ import (
 // tells.
 func intended(cfg configs.Config) proxmox.Use {
 	use := proxmox.Use{ManageSDN: len(cfg.Network.Tenants) > 0, Collect: true, Look: true}
-	use.Storages = oneMore(oneMore(oneMore(nil, cfg.Cluster.Storage), cfg.Workspace.Storage), cfg.Cluster.StateStorage)
+	for _, s := range []string{cfg.Cluster.Storage, cfg.Workspace.Storage, cfg.Cluster.StateStorage} {
+		use.Storages = oneMore(use.Storages, s)
+	}
 	build := cfg.Sandbox.Bridge
 	if cfg.Template.Bridge != "" {
 		build = cfg.Template.Bridge

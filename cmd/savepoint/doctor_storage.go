@@ -83,7 +83,7 @@ func (d *doctor) storages(context.Context) {
 		}
 	}
 	all := d.stores()
-	for _, id := range []string{d.cfg.Cluster.Storage, d.cfg.Workspace.Storage, d.cfg.Cluster.StateStorage} {
+	for _, id := range intended(d.cfg).Storages {
 		d.wanted(id, all)
 	}
 	for _, site := range d.sites {

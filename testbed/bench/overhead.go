@@ -48,9 +48,9 @@ func ofWorkload(r *Result, arm, workload string) []Sample {
 	})
 }
 
-// aimed is the workload that targets, and the figures beside the paper's, are about. What a boundary adds depends little on
-// the command, so a run that has made the long one too seldom to say is judged by the
-// short one.
+// aimed is the workload that targets, and the figures beside the paper's, are about.
+// What a boundary adds depends little on the command, so a run that has made the long
+// one too seldom to say is judged by the short one.
 func aimed(r *Result) string {
 	if n := len(ofWorkload(r, ArmBare, WorkloadInstall)); n < leastSamples && len(ofWorkload(r, ArmBare, WorkloadEdit)) > n {
 		return WorkloadEdit

@@ -25,7 +25,7 @@ const nodeTask = 2 * time.Millisecond
 const nodeTransactions = 400
 
 // nodes spread the sandboxes of a simulated cluster, which knows one node, over
-// several. Each of them makes one snapshot, or roll back, at a time. Deletions take
+// several. Each of them makes one snapshot or rollback at a time. Deletions take
 // no time of it: how many there are depends on how often each sandbox has had its
 // turn, and few nodes make fewer transactions than many.
 type nodes struct {

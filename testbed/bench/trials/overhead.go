@@ -40,12 +40,8 @@ func (g *Rig) overhead(ctx context.Context, r *bench.Run) error {
 	if err != nil {
 		return err
 	}
-	if r.Plan.Quick {
-		// nothing is installed
-	} else if res, err := g.bare(ctx, sb, "python3 -m pip --version", nil); err != nil {
-		r.Note("the guest has no pip, so the installation is not measured: %v", err)
-	} else {
-		r.Fact("pip", firstLine(res.Stdout))
+	if !r.Plan.Quick { // a quick run installs nothing
+		g.notePip(ctx, r, sb)
 	}
 	for _, mb := range []int{250, 10, 1000} {
 		size := sizes()[mb]
@@ -81,6 +77,16 @@ func (g *Rig) overhead(ctx context.Context, r *bench.Run) error {
 	}
 	_, err = g.Engine.Collect(ctx)
 	return err
+}
+
+// notePip says with which pip the guest installs.
+func (g *Rig) notePip(ctx context.Context, r *bench.Run, sb orchestrator.Sandbox) {
+	res, err := g.bare(ctx, sb, "python3 -m pip --version", nil)
+	if err != nil {
+		r.Note("the guest has no pip, so the installation is not measured: %v", err)
+		return
+	}
+	r.Fact("pip", firstLine(res.Stdout))
 }
 
 // armSet are the commands, in everything they are measured in.
