@@ -3,6 +3,7 @@ package sshexec_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +42,11 @@ func startHelper(t *testing.T, changes ...string) helperProcess {
 	}
 	path := filepath.Join(t.TempDir(), "helper.pl")
 	ok(t, "write the helper", os.WriteFile(path, []byte(strings.Replace(text, "\nfind_base();\n", "\ncall('prctl', 36, 1, 0, 0, 0);\n", 1)), 0o600))
-	cmd := exec.Command(perl, path)
+	// Whoever waits for a frame waits no longer than this.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel) // after the helper ended by itself
+	cmd := exec.CommandContext(ctx, perl, path)
+	cmd.WaitDelay = time.Second
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	var said bytes.Buffer

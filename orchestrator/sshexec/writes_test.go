@@ -53,8 +53,12 @@ func TestInspectTellsWrites(t *testing.T) {
 	}
 }
 
-// The helper's own reading, of disks that are files.
+// The helper's own reading, on the machine that the test runs on, and of disks that
+// are files.
 func TestHelperReadsWrites(t *testing.T) {
+	if out := helperWrites(t, "/sys/block"); !regexp.MustCompile(`^([a-z0-9!-]+:\d+:\d+( |$))*$`).MatchString(out) {
+		t.Errorf("got %q", out)
+	}
 	const counts = "1 2 3 4 5 6 77 8 9 10 11 12 13 14 15 16 17\n"
 	for name, c := range map[string]struct {
 		files map[string]string
