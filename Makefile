@@ -138,3 +138,4 @@ setup-demo:
 .PHONY: setup-test
 setup-test:
 	@$(STEP) "packages" $(PACKAGES) test
+	@$(STEP) "openssh" testbed/setup/openssh.sh bin/openssh

@@ -111,9 +111,11 @@
 //	workspace  /workspace         shm        /dev/shm
 //	tmp        /tmp               generation the marker, root's
 //
-// A command of the agent gets mounts of its own, in which everything else is
-// read-only: whatever permissions the guest's files have, what it changes is on
-// the volume. Without the volume such a command does not start, and Mark and
+// A command of the agent gets mounts apart from the guest's, in which everything
+// else is read-only: whatever permissions the guest's files have, what it changes is
+// on the volume. The helper makes them ahead, while nobody waits, and a process of
+// its own holds them; as soon as the guest mounts or unmounts anything they are made
+// anew. Without the volume such a command does not start, and Mark and
 // Inspect fail. Freeze, Thaw, Unmount and Mount are the guest's half of a
 // snapshot and a rollback; the helper keeps nothing open there. The watchdog of a
 // freeze is a process of its own and needs nobody.

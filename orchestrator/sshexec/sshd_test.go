@@ -3,6 +3,7 @@ package sshexec_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -47,15 +48,24 @@ func lab(t testing.TB) {
 
 // opensshd starts Debian's sshd on loopback. Its mounts are its own: what a
 // command or Prepare changes in /etc, /home, /var and /workspace is gone with
-// it, and so is its control group. first is shell text that runs before sshd.
+// it, and so is its control group; an empty /workspace stays on this host. first is shell text that runs before sshd.
 func opensshd(t testing.TB, id sshexec.Identity, first string) (netip.AddrPort, string) {
 	lab(t)
-	for _, tool := range []string{"/usr/sbin/sshd", "ssh-keygen", "unshare", "perl"} {
+	for _, tool := range []string{"ssh-keygen", "unshare", "perl"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%v: install openssh-server, util-linux and perl", err)
+			t.Skipf("%v: install openssh-client, util-linux and perl", err)
 		}
 	}
 	dir := t.TempDir()
+	sshd := "/usr/sbin/sshd"
+	if _, err := os.Stat(sshd); err != nil {
+		// The one that testbed/setup/openssh.sh unpacks. It goes with the
+		// configuration to where the server's mounts do not hide it.
+		if err := os.CopyFS(dir, os.DirFS("../../bin/openssh")); err != nil {
+			t.Skipf("no OpenSSH server: %v: run make setup-test, or install openssh-server", err)
+		}
+		sshd = "env LD_LIBRARY_PATH=/mnt/conf /mnt/conf/sshd"
+	}
 	run := func(name string, args ...string) {
 		t.Helper()
 		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
@@ -93,14 +103,17 @@ for d in etc home var; do
 	mkdir -p /mnt/$d/up /mnt/$d/work
 	mount -t overlay overlay -o lowerdir=/$d,upperdir=/mnt/$d/up,workdir=/mnt/$d/work /$d
 done
+grep -q '^sshd:' /etc/passwd || echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin' >> /etc/passwd
 mkdir /mnt/conf
 cp -a "$1"/. /mnt/conf
 mount -t tmpfs tmpfs /root -o mode=0700
 mount -t tmpfs tmpfs /tmp -o mode=1777
+mkdir -p /workspace
+mount -t tmpfs tmpfs /workspace -o mode=0755
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ` + first + `
-exec /usr/sbin/sshd -D -e -f /mnt/conf/sshd_config`
+exec ` + sshd + ` -D -e -f /mnt/conf/sshd_config`
 	cmd := exec.Command("sh", "-c", `echo 0 > "$1/cgroup.procs" && shift && exec unshare --cgroup --ipc --mount --pid --fork --kill-child --mount-proc sh -c "$@"`,
 		"sh", cgroup(t), script, "sh", dir)
 	var log bytes.Buffer
@@ -154,11 +167,11 @@ func cgroup(t testing.TB) string {
 			})
 			os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0o200)
 			for _, d := range slices.Backward(dirs) {
-				err := os.Remove(d)
-				for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); err = os.Remove(d) {
+				err := os.Remove(d) // what dies meanwhile may take its own away
+				for deadline := time.Now().Add(10 * time.Second); err != nil && !errors.Is(err, os.ErrNotExist) && time.Now().Before(deadline); err = os.Remove(d) {
 					time.Sleep(5 * time.Millisecond)
 				}
-				if err != nil {
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("a process of the guest is left: %v", err)
 				}
 			}

@@ -4,6 +4,8 @@
 # parts are bound over what the agent may write. Nothing here keeps it open.
 
 my ($fs, $device) = ('', ''); # the volume's kind of file system and its number, as places found them
+my ($fence, $cover, $ours, $theirs); # the mounts made ahead for commands, and what tells that others are needed
+my %holder;            # the process that has them
 
 # ground is the directory that holds the volume's parts and its marker.
 sub ground { $fs eq 'btrfs' ? "$volume/live" : $volume }
@@ -31,27 +33,92 @@ sub places {
   @places;
 }
 
-# confine lets a command write nowhere but on the volume: it gets mounts of its
-# own, all of them read-only but for the volume's parts. That holds for whatever
+# confine lets a command write nowhere but on the volume: it gets mounts apart from
+# the guest's, all of them read-only but for the volume's parts. That holds for whatever
 # permissions the guest's files have. /proc and /dev/pts are the kernel's account
 # of processes and terminals, and hold nothing that outlives them. Sockets and
 # devices are not files in this sense: their permissions count. Those through
 # which the system itself does what it is asked to, or notes it, are hidden.
 sub confine {
+  fence() unless $fence && $theirs && !moved($theirs) && $cover eq cover() && call('setns', fileno $fence, 0x20000) == 0;
+  unsplit() if $fs eq 'btrfs';
+}
+
+sub hidden { '/run/dbus', '/run/systemd/journal' }
+
+# cover is what there is to hide.
+sub cover { join ' ', map { join ':', (stat)[0, 1] } hidden() }
+
+# fence makes those mounts, for this process.
+sub fence {
   my @rw = places();
   my ($none, $root) = ("none\0", "/\0");
   call('unshare', 0x20000) == 0 or die "unavailable\0unshare mounts: $!";
   call('mount', $none, $root, 0, 0x84000, 0) == 0 or die "unavailable\0keep mounts apart: $!"; # slave, recursive
   my $empty = "/run/savepoint/empty\0";
-  for my $dir (grep { -d } '/run/dbus', '/run/systemd/journal') {
+  for my $dir (grep { -d } hidden()) {
     my $over = "$dir\0";
     mkdir '/run/savepoint', 0755;
     mkdir '/run/savepoint/empty', 0555;
     call('mount', $empty, $over, $none, 0x1000, 0) == 0 or die "unavailable\0hide $dir: $!"; # bind
   }
   attribute('/', 0x8000, 1, 0);
-  unsplit() if $fs eq 'btrfs';
   attribute($_, 0, 0, 1) for @rw, grep { -d } '/proc', '/dev/pts';
+}
+
+# fence_ahead makes a fence that every command can use, because to make one and to
+# take it down again takes longer than many a command. Commands cannot change it,
+# and it is not used any more when the guest has mounted or unmounted anything since,
+# or has made anew what is hidden. A process holds it, because in a process's mounts
+# another helper finds the volume when it wants to unmount it.
+sub fence_ahead {
+  return if $volume eq '';
+  # What is told of the next change is opened before the last one is asked for.
+  open my $mine, '<', '/proc/self/mountinfo' or return;
+  open $theirs, '<', '/proc/self/mountinfo' or return;
+  my $same = $fence && !moved($ours) && $cover eq cover();
+  $ours = $mine;
+  return if $same;
+  unfence();
+  $cover = cover();
+  eval { places(); 1 } or return; # it says $fs; what is wrong, the command itself will say
+  pipe my $made, my $say or return;
+  pipe my $stay, $holder{stay} or return;
+  $holder{pid} = fork // return;
+  if ($holder{pid} == 0) {
+    apart();
+    close $_ for $holder{stay}, $made;
+    eval { fence(); syswrite $say, '.'; close $say; sysread $stay, my $end, 1 };
+    kill 'KILL', $$;
+  }
+  close $say;
+  return if sysread($made, my $done, 1) && open $fence, '<', "/proc/$holder{pid}/ns/mnt";
+  unfence();
+}
+
+# unfence lets go of it.
+sub unfence {
+  undef $fence;
+  close delete $holder{stay} if $holder{stay};
+  waitpid delete $holder{pid}, 0 if $holder{pid};
+}
+
+# fork_fenced is fork_ahead for a command that may use it. What says whether it still
+# may can be asked once only, so it is that one command's.
+sub fork_fenced {
+  fence_ahead();
+  my $p = fork_ahead();
+  undef $theirs;
+  $p;
+}
+
+# moved reports whether a list of mounts has changed since it was opened, or since
+# this was asked. The kernel says it as an exceptional condition of the handle,
+# see proc_pid_mounts(5).
+sub moved {
+  my $e = '';
+  vec($e, fileno $_[0], 1) = 1;
+  select(undef, undef, $e, 0) != 0;
 }
 
 # attribute sets and clears attributes of a mount: 1 = read-only.
@@ -104,6 +171,9 @@ sub tend {
   die "denied\0unknown order $verb" unless $verb eq 'mount' || $verb eq 'unmount';
   if ($verb eq 'unmount') { # what a freeze holds does not end
     thaw();
+    discard($spare) if $spare;
+    $spare = undef;
+    unfence();
     end_agent();
   }
   shell($script, $verb, $verb eq 'mount' ? int($millis / 1000) : ());

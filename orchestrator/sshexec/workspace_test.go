@@ -126,6 +126,8 @@ func (r *real) tests(t *testing.T, volume string, more ...workspaceTest) {
 		{"what root holds stays mounted", rootHolds},
 		{"other mount namespaces let go", namespacesLetGo},
 		{"the system's sockets are hidden", socketsHidden},
+		{"mounts are made ahead", fencesMadeAhead},
+		{"mounts made ahead let go", fencesLetGo},
 		{"snapshots hold and bring back, F20 F24 F30 F31", func(t *testing.T, r *real) { snapshotsHold(t, r, volume) }},
 	}, more...) {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, r) }) {

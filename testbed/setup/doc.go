@@ -5,7 +5,7 @@
 // packages.txt is the one list; packages.sh installs what is missing before
 // make demo and make test, and Packages gives the list to programs. step.sh
 // runs one step of a build and prints its time; beside.sh runs two at once;
-// nightly.sh is make nightly. pass.sh is how scripts hand signals on.
+// nightly.sh is make nightly. openssh.sh unpacks the OpenSSH server of the tests. pass.sh is how scripts hand signals on.
 //
 // # Invariants
 //

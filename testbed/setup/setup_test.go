@@ -170,3 +170,44 @@ func TestBesideInterrupted(t *testing.T) {
 		t.Error("it says that all went well")
 	}
 }
+
+// TestOpenSSH: what is there is not fetched again, and half of it is not taken for it.
+func TestOpenSSH(t *testing.T) {
+	run := func(args ...string) (string, int) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "./openssh.sh", args...)
+		cmd.Env = append(os.Environ(), "PATH="+fakeApt(t))
+		text, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return string(text), cmd.ProcessState.ExitCode()
+	}
+	if out, code := run(); code != 2 || !strings.HasPrefix(out, "usage: openssh.sh DIR") {
+		t.Errorf("without a directory: %d, %s", code, out)
+	}
+	if _, err := os.Stat("/usr/sbin/sshd"); err == nil {
+		t.Skip("this machine has an OpenSSH server, which is used")
+	}
+	dir := t.TempDir()
+	if out, code := run(dir); code != 1 || !strings.Contains(out, "could not download openssh-server") {
+		t.Errorf("when apt fails: %d, %s", code, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sshd"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := run(dir); code != 0 || out != "" {
+		t.Errorf("when it is there: %d, %s", code, out)
+	}
+}
+
+// fakeApt is a PATH on which apt-get fails.
+func fakeApt(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "apt-get"), []byte("#!/bin/sh\nexit 100\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir + ":" + os.Getenv("PATH")
+}
