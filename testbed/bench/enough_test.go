@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -225,14 +226,54 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// A rate says with how many processors, and where it wrote.
+// A rate says with how many processors it was measured, which are those of the arm
+// and not the machine's, and where it wrote.
 func TestEngineSaysHow(t *testing.T) {
 	e := everything(true)[3]
 	rep := made(t, QuickPlan(), e)
-	rep.Results[0].Environment.Facts = tags{FactProcs: "2"}
+	rep.Results[0].Environment.Facts = tags{FactProcs: "64"}
+	for i := range rep.Results[0].Samples {
+		if s := &rep.Results[0].Samples[i]; s.Arm == "engine" {
+			s.Labels = maps.Clone(s.Labels)
+			s.Labels["gomaxprocs"] = "2"
+		}
+	}
 	for _, g := range Targets(rep) {
-		if g.Name == TargetEngine && !strings.HasSuffix(g.Explain, "; rate: journal in memory; GOMAXPROCS 2") {
+		if g.Name == TargetEngine && !strings.HasSuffix(g.Explain, "; rate: journal in memory; the arm has GOMAXPROCS 2") {
 			t.Errorf("%q", g.Explain)
+		}
+	}
+}
+
+// Memory is flat when a transaction leaves nothing behind: beside a large cluster the
+// heap as a whole hardly grows by what each of them leaks.
+func TestEngineMemory(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		growth   float64
+		retained []float64
+		reached  bool
+		value    string
+	}{
+		{"leaks beside a large heap", 1.02, repeat(200, 6), false, "memory +200 B a transaction"},
+		{"flat", 1.02, repeat(1.5, 6), true, "memory +1.5 B a transaction"},
+		{"less than before", 1, repeat(-1.5, 6), true, "memory -1.5 B a transaction"},
+		{"a small heap that grows by what a collector leaves", 1.5, repeat(10, 6), true, "memory +10 B a transaction"},
+		{"of an older run", 1.02, nil, true, "memory × 1.02"},
+		{"of an older run, grown", 1.2, nil, false, "memory × 1.2"},
+		{"half of it of an older run", 1.02, repeat(1, 3), false, "n = 3: too few to say"},
+	} {
+		var samples []Sample
+		for i := range 6 {
+			s := Sample{Arm: "engine", Rep: i, Labels: tags{LabelSandboxes: "1000"}, Metrics: nums{MetricTxRate: 2000, MetricGrowth: tt.growth}}
+			if i < len(tt.retained) {
+				s.Metrics["retained"] = tt.retained[i]
+			}
+			samples = append(samples, s)
+		}
+		g := targetOf(t, TargetEngine, QuickPlan(), filled(ExpScale, nil, samples...))
+		if g.Reached != tt.reached || !strings.Contains(g.Value, tt.value) {
+			t.Errorf("%s: reached %v: %s (%s)", tt.name, g.Reached, g.Value, g.Explain)
 		}
 	}
 }

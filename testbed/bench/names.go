@@ -24,9 +24,10 @@ const (
 	ExpIsolation = "isolation"
 	// ExpScale: arm "engine" (label "sandboxes"): "tx_per_second",
 	// "memory_growth" (ratio: memory after the second half by that after the
-	// first); arm "journal": "tx_per_second"; arm "commit": "syncs" and "calls"
-	// (count: journal syncs and Proxmox calls between a command's end and its
-	// answer).
+	// first), "retained" (bytes: what the second half added, by its transactions),
+	// label "gomaxprocs": its processors; arm "journal": "tx_per_second"; arm
+	// "commit": "syncs" and "calls" (count: journal syncs and Proxmox calls between
+	// a command's end and its answer).
 	ExpScale = "scale"
 	// ExpCrash: one sample per set of schedules. Metrics: "schedules",
 	// "violations" (count); of two crashes "pairs" (count: those that were played)
@@ -49,12 +50,14 @@ const (
 	LabelSize      = "size"
 	LabelThink     = "think"
 	LabelSandboxes = "sandboxes"
+	LabelProcs     = "gomaxprocs"
 
 	MetricDecision   = "decision"
 	MetricCaught     = "caught"
 	MetricExact      = "exact"
 	MetricTxRate     = "tx_per_second"
 	MetricGrowth     = "memory_growth"
+	MetricRetained   = "retained"
 	MetricSyncs      = "syncs"
 	MetricCalls      = "calls"
 	MetricViolations = "violations"
@@ -63,6 +66,10 @@ const (
 	MetricPairsAll   = "pairs_all"
 	MetricSuccess    = "success"
 )
+
+// MostRetained is how many bytes of a transaction may stay in memory that is flat:
+// less is what the collector and the runtime move about.
+const MostRetained = 64
 
 // Targets, by which an experiment explains what it measured for one: Run.Profile.
 const (

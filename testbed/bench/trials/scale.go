@@ -28,12 +28,10 @@ const (
 	metricMedian   = "latency_p50"
 	metricLatency  = "latency_p99"
 	metricHeap     = "heap"
-	metricRetained = "retained"
 	metricExponent = "exponent"
 
 	labelNodes   = "nodes"
 	labelJournal = "journal"
-	labelProcs   = "gomaxprocs"
 
 	inMemory  = "memory"
 	inSQLite  = "SQLite, synchronous FULL"
@@ -57,7 +55,7 @@ func Scale(dir string) bench.Experiment {
 			{Name: metricLatency, Unit: bench.Seconds, Better: bench.Lower, Text: "of one transaction, 99th percentile"},
 			{Name: metricHeap, Unit: bench.Bytes, Better: bench.Lower, Text: "heap at the end"},
 			{Name: bench.MetricGrowth, Unit: bench.Ratio, Better: bench.Lower, Text: "heap after the second half by that after the first"},
-			{Name: metricRetained, Unit: bench.Bytes, Better: bench.Lower, Floor: 64, Text: "what the heap grew by in the second half, for each of its transactions"},
+			{Name: bench.MetricRetained, Unit: bench.Bytes, Better: bench.Lower, Floor: bench.MostRetained, Text: "what the heap grew by in the second half, for each of its transactions"},
 			{Name: metricExponent, Unit: bench.Ratio, Text: "of the growth of what the labels name"},
 			{Name: bench.MetricSyncs, Unit: bench.Count, Better: bench.Lower, Exact: true, Text: "durable writes between the end of a command and its answer"},
 			{Name: bench.MetricCalls, Unit: bench.Count, Better: bench.Lower, Exact: true, Text: "calls to the cluster between the end of a command and its answer"},
@@ -110,7 +108,7 @@ func scaleArms(r *bench.Run, dir string, has int) (arms, several []bench.Arm) {
 		n, durable, written = 6000, 200, 1000
 	}
 	labels := func(journal string, boxes, nodes int) map[string]string {
-		l := map[string]string{labelProcs: strconv.Itoa(has), labelJournal: journal, bench.LabelSandboxes: strconv.Itoa(boxes)}
+		l := map[string]string{bench.LabelProcs: strconv.Itoa(has), labelJournal: journal, bench.LabelSandboxes: strconv.Itoa(boxes)}
 		if nodes > 0 {
 			l[labelNodes] = strconv.Itoa(nodes)
 		}
@@ -145,7 +143,7 @@ func scaleArms(r *bench.Run, dir string, has int) (arms, several []bench.Arm) {
 	}
 	for _, writers := range []int{1, 16} {
 		arms = append(arms, bench.Arm{
-			Name: "journal", Labels: map[string]string{"writers": strconv.Itoa(writers), labelProcs: strconv.Itoa(has), labelJournal: inSQLite},
+			Name: "journal", Labels: map[string]string{"writers": strconv.Itoa(writers), bench.LabelProcs: strconv.Itoa(has), labelJournal: inSQLite},
 			Do: func(ctx context.Context) (bench.Sample, error) { return writeJournal(ctx, dir, writers, written) },
 		})
 	}
@@ -230,7 +228,7 @@ func drive(ctx context.Context, j orchestrator.Journal, boxes, n int) (bench.Sam
 	runtime.KeepAlive(e)
 	return bench.Sample{Metrics: map[string]float64{
 		bench.MetricTxRate: float64(2*half) / total.Seconds(), metricMedian: bench.Median(took), metricLatency: bench.Quantile(took, 0.99),
-		metricHeap: after, bench.MetricGrowth: after / before, metricRetained: (after - before) / float64(half),
+		metricHeap: after, bench.MetricGrowth: after / before, bench.MetricRetained: (after - before) / float64(half),
 	}}, nil
 }
 

@@ -48,7 +48,7 @@ func TestDriveSeesWhatIsRetained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if retained := s.Metrics[metricRetained]; (retained > 200) != leaks {
+		if retained := s.Metrics[bench.MetricRetained]; (retained > 200) != leaks {
 			t.Errorf("leaks %v: %.0f bytes of each transaction are said to be retained, growth %v", leaks, retained, s.Metrics[bench.MetricGrowth])
 		}
 	}
@@ -157,7 +157,7 @@ func TestScaleArms(t *testing.T) {
 		points := map[string]bool{}
 		arms, several := scaleArms(bench.NewRun(Scale("."), bench.Plan{Quick: quick}), ".", 2)
 		for _, a := range append(arms, several...) {
-			if a.Labels[labelProcs] != "2" || a.Labels[labelJournal] == "" {
+			if a.Labels[bench.LabelProcs] != "2" || a.Labels[labelJournal] == "" {
 				t.Errorf("%s %v does not say its processors or its journal", a.Name, a.Labels)
 			}
 			if a.Name == armNodes {
