@@ -40,6 +40,21 @@ func (e *NotLatestError) Error() string {
 	return fmt.Sprintf("snapshot %s is not the newest (newer: %s)", e.Name, strings.Join(names, ", "))
 }
 
+// FullError says that there is too little room for a snapshot: in a pool, in a
+// dataset's quota, or on the sandbox's own volume. Nothing was done, and to wait
+// frees nothing. It counts as ErrUnavailable: when room is made the same order works.
+type FullError struct {
+	Place string // the dataset, or the volume
+	Text  string // what was said
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("no room on %s (%s); delete snapshots or other data there, then try again", e.Place, e.Text)
+}
+
+// Is makes it a case of unavailable for callers that only know classes.
+func (e *FullError) Is(target error) bool { return target == ErrUnavailable }
+
 // NodeError says that a node of the cluster is out of reach, or not in the
 // cluster any more. Nothing was done there; what is on it is not lost, and can be
 // used when the node is back. It counts as ErrUnavailable.

@@ -284,3 +284,49 @@ func TestFreezeThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// F76: a storage without room is not waited for: nothing is run, and it is said at
+// once. What savepoint itself has to spare there is deleted first.
+func TestFullStorage(t *testing.T) {
+	full := &orchestrator.FullError{Place: "tank/vm-1", Text: "out of space"}
+	t.Run("nothing to spare", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := newWorld()
+			l := boot(t, w)
+			began := time.Now()
+			w.hooks["create"] = func(context.Context) error { return fmt.Errorf("create: %w", full) }
+			o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+			if err == nil || !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "no room on tank/vm-1") {
+				t.Errorf("%s (%s), %v", o.State, o.Reason, err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("it was said after %s", took)
+			}
+			files(t, w, before())
+			delete(w.hooks, "create")
+			if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"}); err != nil || o.State != orchestrator.StateCommitted {
+				t.Errorf("when there is room: %s (%s), %v", o.State, o.Reason, err)
+			}
+		})
+	})
+	t.Run("spent snapshots go first", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := newWorld()
+			l := boot(t, w)
+			for range 2 {
+				if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"}); err != nil || o.State != orchestrator.StateCommitted {
+					t.Fatalf("%s (%s), %v", o.State, o.Reason, err)
+				}
+			}
+			w.hooks["create"] = func(context.Context) error {
+				if len(w.snaps) > 1 { // the pristine one stays
+					return fmt.Errorf("create: %w", full)
+				}
+				return nil
+			}
+			if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"}); err != nil || o.State != orchestrator.StateCommitted {
+				t.Errorf("%s (%s), %v", o.State, o.Reason, err)
+			}
+		})
+	})
+}

@@ -96,9 +96,11 @@ func (e *hungError) Error() string {
 func (e *hungError) Unwrap() error { return e.cause }
 
 // create waits for locks and for a cluster that does not answer, and looks
-// whether the snapshot exists before it believes in a failure.
+// whether the snapshot exists before it believes in a failure. For room it does
+// not wait: it deletes what this sandbox has to spare, once.
 func (t *tx) create(ctx context.Context, p PointView) error {
 	t.created, t.answered = true, true
+	spared := false
 	for pause := newPause(); ; {
 		before := len(t.view.Tasks)
 		err := t.driver(p).Create(ctx, t.request(ctx, taskCreate, p))
@@ -108,6 +110,16 @@ func (t *tx) create(ctx context.Context, p PointView) error {
 			return nil
 		case t.journalFailed(), permanent(err), ctx.Err() != nil:
 			return err
+		}
+		if full := (*FullError)(nil); errors.As(err, &full) {
+			if spared {
+				return err
+			}
+			spared = true
+			if n, _ := t.e.collect(ctx, t.view.Sandbox.ID, nil); n == 0 {
+				return err
+			}
+			continue
 		}
 		switch class(err) {
 		case ErrBusy, ErrUnavailable: // nothing was done

@@ -72,6 +72,9 @@ func refused(payload []byte) error {
 			newer.Newer = append(newer.Newer, orchestrator.SnapshotName(name))
 		}
 		r.class, r.text = newer, "newer than it are "+strings.Join(strings.Fields(f[1]), ", ")
+	case "full":
+		full := &orchestrator.FullError{Place: "the workspace volume", Text: f[1]}
+		r.class, r.text = full, full.Error()
 	case "busy":
 		r.class = orchestrator.ErrBusy
 	case "unknown":

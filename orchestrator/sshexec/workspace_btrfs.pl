@@ -78,7 +78,7 @@ sub roomy {
     return if $do->();
     $why = $!;
   }
-  die $!{ENOSPC} ? "full\0$what: the workspace volume has no room; delete files or old snapshots" : "$what: $why";
+  die $!{ENOSPC} ? "full\0$what: $why" : "$what: $why";
 }
 
 # ballasted takes back as much room as there is, and says whether that is enough
@@ -161,13 +161,13 @@ sub take {
   if (my @inner = within("$volume/live")) {
     die "denied\0there are subvolumes of their own in the workspace, which no snapshot would hold: @inner[0 .. ($#inner < 4 ? $#inner : 4)]; delete them as root";
   }
-  ballasted() or die "full\0the workspace volume has no room for a rollback; delete files or old snapshots";
+  ballasted() or die "full\0too little for a rollback";
   eval {
     roomy("note the snapshot", sub {
       (volume_owner() ne '' || symlink $owner, "$volume/owner") && symlink "$owner $serial " . time . ' ' . substr($text, 0, 1000), "$volume/note/$name";
     });
     roomy("snapshot", sub { subvolume("$volume/live", "$volume/snap", $name, 1) });
-    ballasted() or do { raze("$volume/snap", $name); die "full\0the workspace volume has no room for a rollback; delete files or old snapshots" };
+    ballasted() or do { raze("$volume/snap", $name); die "full\0too little for a rollback" };
     1;
   } or do { my $e = $@; unlink "$volume/note/$name"; die $e };
 }

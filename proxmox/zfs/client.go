@@ -173,7 +173,7 @@ func (o order) verdict(end, text string) error {
 		}
 		return err
 	case "full":
-		return &failure{op: o.op, subject: o.t.subject(o.name), cause: text, class: &FullError{Dataset: o.t.Dataset, Text: text}, mend: "make room on its pool"}
+		return &failure{op: o.op, subject: o.t.subject(o.name), cause: text, class: &orchestrator.FullError{Place: o.t.Dataset, Text: text}, mend: "make room on its pool"}
 	case "denied":
 		return o.fail(orchestrator.ErrDenied, text, "nothing is done to what another savepoint, or somebody else, made")
 	case "busy":

@@ -34,7 +34,7 @@
 //     node does one order at a time, so the next waits for one that still runs.
 //   - The node checks prefix, names and owner itself before every order. Nothing
 //     of a request is ever read by a shell as text.
-//   - A nearly full pool is refused before the snapshot (FullError), as long as
+//   - A nearly full pool is refused before the snapshot (orchestrator.FullError), as long as
 //     there still is room to roll back and to delete.
 //
 // # Limits

@@ -3,27 +3,12 @@ package zfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"savepoint/orchestrator"
 )
 
-// FullError says that a pool, or a dataset's quota, has too little room. Nothing
-// was done. It counts as ErrUnavailable: when room is made the same order works.
-type FullError struct {
-	Dataset string
-	Text    string // what the node said
-}
-
-func (e *FullError) Error() string {
-	return fmt.Sprintf("no room for %s (%s); delete snapshots or other data on its pool, then try again", e.Dataset, e.Text)
-}
-
-// Is makes it a case of unavailable for callers that only know classes.
-func (e *FullError) Is(target error) bool { return target == orchestrator.ErrUnavailable }
-
-// failure is every other error of this package: what was done to what, why it
+// failure is every error of this package: what was done to what, why it
 // did not work, what to do, and its one class.
 type failure struct {
 	op, subject string
@@ -66,7 +51,7 @@ func as(op, subject string, err, class error) error {
 // classOf returns the class of an error. One that says more than a class is its
 // own, one without any counts as unknown.
 func classOf(err error) error {
-	var full *FullError
+	var full *orchestrator.FullError
 	var newer *orchestrator.NotLatestError
 	var never *orchestrator.UnsupportedError
 	var key *orchestrator.HostKeyError
@@ -128,7 +113,7 @@ var meanings = []meaning{
 
 // These stand in the table for errors that need the dataset or the snapshot.
 var (
-	errFull      = &FullError{}
+	errFull      = &orchestrator.FullError{}
 	errNotLatest = &orchestrator.NotLatestError{}
 )
 
@@ -148,7 +133,7 @@ func said(op string, t Target, name orchestrator.SnapshotName, text string) erro
 		f.class, f.mend = m.class, m.mend
 		switch {
 		case errors.Is(m.class, errFull):
-			f.class = &FullError{Dataset: t.Dataset, Text: text}
+			f.class = &orchestrator.FullError{Place: t.Dataset, Text: text}
 		case errors.Is(m.class, errNotLatest):
 			f.class = &orchestrator.NotLatestError{Name: name}
 		}

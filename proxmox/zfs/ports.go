@@ -37,7 +37,7 @@ type Target struct {
 }
 
 // Node gives ZFS orders on nodes. Each returns the volume as it is afterwards.
-// Errors wrap a class of the orchestrator, or are *FullError. Whether a rollback
+// Errors wrap a class of the orchestrator, or are *orchestrator.FullError. Whether a rollback
 // was refused because of newer snapshots is *orchestrator.NotLatestError without
 // names.
 type Node interface {
@@ -46,7 +46,7 @@ type Node interface {
 	// Claim makes the owner the dataset's if it has none; ErrDenied if it has another.
 	Claim(ctx context.Context, t Target) (Volume, error)
 	// Snapshot takes a snapshot with its owner and text in one step. It is refused
-	// with *FullError while fewer than reserve bytes are free.
+	// with *orchestrator.FullError while fewer than reserve bytes are free.
 	Snapshot(ctx context.Context, t Target, name orchestrator.SnapshotName, text string, reserve int64) (Volume, error)
 	// Rollback restores exactly that snapshot, which must carry the owner.
 	Rollback(ctx context.Context, t Target, name orchestrator.SnapshotName) (Volume, error)

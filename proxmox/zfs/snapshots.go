@@ -109,7 +109,7 @@ func (s *Snapshots) begin(ctx context.Context, op string, r orchestrator.Snapsho
 }
 
 // Create takes a snapshot of the workspace while the guest holds its writes.
-// *FullError: the pool has too little room.
+// *orchestrator.FullError: the pool has too little room.
 func (s *Snapshots) Create(ctx context.Context, r orchestrator.SnapshotRequest) error {
 	j, err := s.begin(ctx, "create", r)
 	if err != nil {

@@ -130,8 +130,8 @@ func TestFullPool(t *testing.T) {
 	}
 	w.pool(func(p *pool) { p.Free = 1<<20 - 1 })
 	err := w.snaps.Create(t.Context(), request("sp-two"))
-	var full *zfs.FullError
-	if !errors.As(err, &full) || full.Dataset != volume || !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "1048575 bytes are free") {
+	var full *orchestrator.FullError
+	if !errors.As(err, &full) || full.Place != volume || !errors.Is(err, orchestrator.ErrUnavailable) || !strings.Contains(err.Error(), "1048575 bytes are free") {
 		t.Errorf("%v", err)
 	}
 	if w.frozen() || len(w.names()) != 1 {
