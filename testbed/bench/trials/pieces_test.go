@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"savepoint/orchestrator"
 	"savepoint/policy"
 )
 
@@ -74,33 +73,6 @@ func TestDamageEnds(t *testing.T) {
 		err := exec.Command("sh", "-c", damageHead+name).Run()
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != want {
 			t.Errorf("%s: %v, want exit %d", name, err, want)
-		}
-	}
-}
-
-func TestUndone(t *testing.T) {
-	exit := func(code int) *int { return &code }
-	taken := orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(take)}
-	lost := orchestrator.Outcome{State: orchestrator.StateRolledBack, Stdout: cutting + "\n"}
-	for name, c := range map[string]struct {
-		out  orchestrator.Outcome
-		cuts bool
-		good bool
-	}{
-		"taken and undone":                {out: taken, good: true},
-		"nothing but a failure":           {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(1)}},
-		"connection lost":                 {out: lost},
-		"connection taken away":           {out: lost, cuts: true, good: true},
-		"connection lost before":          {out: orchestrator.Outcome{State: orchestrator.StateRolledBack}, cuts: true},
-		"connection not taken away":       {out: taken, cuts: true},
-		"it did not take":                 {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake)}},
-		"it did not take, nor was it cut": {out: orchestrator.Outcome{State: orchestrator.StateRolledBack, ExitCode: exit(noTake), Stdout: cutting}, cuts: true},
-		"committed":                       {out: orchestrator.Outcome{State: orchestrator.StateCommitted, ExitCode: exit(0)}},
-		"stuck":                           {out: orchestrator.Outcome{State: orchestrator.StateStuck}},
-		"denied, not ruined":              {out: orchestrator.Outcome{State: orchestrator.StateDenied}},
-	} {
-		if err := (damage{cuts: c.cuts}).undone(c.out); (err == nil) != c.good {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -25,8 +25,8 @@ const fullEvery = 10
 func Rollback(g *Rig) bench.Experiment {
 	return bench.Experiment{
 		Name: bench.ExpRollback, Title: "Does everything come back?",
-		Method: fmt.Sprintf(`%d kinds of damage: %d of the agent's account inside every boundary, %d of root inside the boundaries disk and machine. The workspace boundary does not cover root: that the engine refuses it there is tried. Each sample is one transaction: the damage looks itself whether it took and exits %d (%d when it did not), and is rolled back for that; another exit code is a failed sample. One takes the network away, so that no exit code can come: it announces that, looks too, and its %d would come over a network that is still there. Then every path of the guest is compared with what was there before: kind, mode, owner, group, size, number of links, inode, device, flags, extended attributes, link target, mtime and ctime to the nanosecond. Left out is what the system writes while it runs: %s but for /var/lib/dpkg and /dev/shm. After a boot, which the boundary disk takes, times and inodes below %s are not compared, because a boot writes there, and %s not at all, because it may empty them. Content is compared by SHA-256. Below %s the content, flags and extended attributes are read in one of %d samples and once at the end only, the rest each time. That is sound: nobody can change them without another ctime afterwards, unless the clock is changed, and after the damage that does so everything is read; and what the others did not read is read later, and held against what it was first. A quick run reads none of it. No process that a damage started may be left, and services it ended have to be alive. What a snapshot cannot know is not compared: memory. Nothing is listed twice: what was found exact is what the next sample is held against. "ready" is the time from the end of the command until the next command has answered.`,
-			len(damages()), len(agentDamages()), len(rootDamages()), take, noTake, noTake, strings.Join(treeSkips, ", "), strings.Join(treeBoot, " and "), strings.Join(treeEmpty, " and "), strings.Join(treeBig, " and "), fullEvery),
+		Method: fmt.Sprintf(`%d kinds of damage: %d of the agent's account inside every boundary, %d of root inside the boundaries disk and machine. The workspace boundary does not cover root: that the engine refuses it there is tried. Each sample is one transaction: the damage looks itself whether it took and exits %d (%d when it did not), and is rolled back for that; another exit code is a failed sample. One takes the network away, so that no exit code can come: it announces that, looks too, and its %d would come over a network that is still there; it counts when nothing more was heard and savepoint gave the silent connection up by itself, never when its time limit of %s came first or its end was lost at once. A guest that hung in that moment would look the same. Then every path of the guest is compared with what was there before: kind, mode, owner, group, size, number of links, inode, device, flags, extended attributes, link target, mtime and ctime to the nanosecond. Left out is what the system writes while it runs: %s but for /var/lib/dpkg and /dev/shm. After a boot, which the boundary disk takes, times and inodes below %s are not compared, because a boot writes there, and %s not at all, because it may empty them. Content is compared by SHA-256. Below %s the content, flags and extended attributes are read in one of %d samples and once at the end only, the rest each time. That is sound: nobody can change them without another ctime afterwards, unless the clock is changed, and after the damage that does so everything is read; and what the others did not read is read later, and held against what it was first. A quick run reads none of it. No process that a damage started may be left, and services it ended have to be alive. What a snapshot cannot know is not compared: memory. Nothing is listed twice: what was found exact is what the next sample is held against. "ready" is the time from the end of the command until the next command has answered.`,
+			len(damages()), len(agentDamages()), len(rootDamages()), take, noTake, noTake, cutLimit, strings.Join(treeSkips, ", "), strings.Join(treeBoot, " and "), strings.Join(treeEmpty, " and "), strings.Join(treeBig, " and "), fullEvery),
 		Metrics: []bench.Metric{
 			{Name: bench.MetricExact, Unit: bench.Share, Better: bench.Higher, Exact: true, Text: "no path differs"},
 			{Name: metricReady, Unit: bench.Seconds, Better: bench.Lower, Text: "from the command's end to the next answer"},
@@ -165,18 +165,12 @@ func (e *ruins) ruin(d damage, b orchestrator.Boundary) bench.Arm {
 
 // undo is one damage and its end.
 func (e *ruins) undo(ctx context.Context, d damage, b orchestrator.Boundary, full bool) (bench.Sample, error) {
-	timeout := time.Minute
-	if d.cuts { // nobody else ends what has no network
-		timeout = 5 * time.Second
-	}
-	sample, out, err := transact(ctx, e.g.Engine, orchestrator.Spec{
-		Sandbox: e.sb, Command: d.command(), As: d.as, Boundary: b, Timeout: timeout, Env: map[string]string{damageVar: d.name},
-	})
+	sample, out, silent, err := d.play(ctx, e.g.Engine, e.sb, b)
 	sample.Metrics[bench.MetricExact] = 0
 	if err != nil {
 		return sample, err
 	}
-	if err := d.undone(out); err != nil {
+	if err := d.undone(out, silent); err != nil {
 		return sample, err
 	}
 	began := time.Now()
@@ -225,25 +219,6 @@ func (e *ruins) last(ctx context.Context) error {
 	}
 	if diff := e.before.diff(after, false); len(diff) > 0 {
 		return fmt.Errorf("at the end there are %d differences that no sample found: %s", len(diff), strings.Join(diff[:min(3, len(diff))], "; "))
-	}
-	return nil
-}
-
-// undone says why an outcome is not a damage that took and was rolled back.
-func (d damage) undone(out orchestrator.Outcome) error {
-	switch {
-	case out.State != orchestrator.StateRolledBack:
-		return fmt.Errorf("it is %s: %s", out.State, out.Reason)
-	case d.cuts && out.ExitCode != nil:
-		return fmt.Errorf("the damage did not take the connection away: exit %d: %s", *out.ExitCode, firstLine([]byte(out.Stderr)))
-	case d.cuts && strings.TrimSpace(out.Stdout) != cutting:
-		return fmt.Errorf("the damage was not about to take the connection away when it was lost: %s", out.Reason)
-	case d.cuts:
-		return nil
-	case out.ExitCode == nil:
-		return fmt.Errorf("nothing says whether the damage took: %s", out.Reason)
-	case *out.ExitCode != take:
-		return fmt.Errorf("the damage did not take: exit %d: %s", *out.ExitCode, firstLine([]byte(out.Stderr)))
 	}
 	return nil
 }
