@@ -92,7 +92,7 @@ func (b *benchmark) pairs(ctx context.Context) (pairs []trials.Pair, notes []str
 		return nil, notes, err
 	}
 	for _, c := range res.Checks {
-		pairs = append(pairs, trials.Pair{From: c.From, To: c.To, Protocol: string(c.Protocol), Expected: string(c.Expected), Observed: string(c.Observed), OK: c.OK})
+		pairs = append(pairs, trials.Pair{From: c.From, To: c.To, Protocol: string(c.Protocol), Expected: string(c.Expected), Observed: string(c.Observed)})
 	}
 	return pairs, notes, nil
 }
