@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -71,21 +74,27 @@ func Install(ctx context.Context, cacheDir string) (*CLI, error) {
 	home := filepath.Join(cacheDir, "gemini-cli-"+Version)
 	c := &CLI{Version: Version, Node: node, NodeVersion: version}
 	if c.Entry, err = entry(home); err == nil {
+		if guard, err := lockDir(cacheDir, 0); err == nil { // what cannot be removed takes room, no more
+			_ = removeLeft(cacheDir)
+			_ = guard.Close()
+		}
 		return c, nil
 	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return nil, &MissingError{"npm", err}
 	}
-	fresh, err := os.MkdirTemp(cacheDir, "installing-")
+	fresh, ours, err := claim(cacheDir)
 	if err != nil {
 		return nil, fmt.Errorf("make the cache of the Gemini CLI: %w", err)
 	}
+	defer ours.Close()
 	defer os.RemoveAll(fresh)
 	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, npm, "install", "--prefix", fresh, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", Package+"@"+Version)
 	cmd.WaitDelay = 5 * time.Second
+	cmd.ExtraFiles = []*os.File{ours} // npm may outlive a process that is killed
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, &MissingError{Package + "@" + Version + " from npm", fmt.Errorf("%w: %s", err, lastLines(out, 5))}
 	}
@@ -104,6 +113,74 @@ func Install(ctx context.Context, cacheDir string) (*CLI, error) {
 	}
 	c.Entry, err = entry(home)
 	return c, err
+}
+
+// installing begins the names of directories that are installed into. Each is locked
+// by who does so, until that process and its npm are gone.
+const installing = "installing-"
+
+// claim makes a directory to install into, after those of which the owner is gone were
+// removed. It is the caller's until the file is closed.
+func claim(cacheDir string) (string, *os.File, error) {
+	// Nobody sweeps between the making of a directory and its lock.
+	guard, err := lockDir(cacheDir, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	defer guard.Close()
+	if err := removeLeft(cacheDir); err != nil {
+		return "", nil, err
+	}
+	fresh, err := os.MkdirTemp(cacheDir, installing)
+	if err != nil {
+		return "", nil, err
+	}
+	ours, err := lockDir(fresh, syscall.LOCK_NB)
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(fresh))
+	}
+	return fresh, ours, nil
+}
+
+// removeLeft removes the directories of installers that are gone. The caller holds the
+// cache's lock.
+func removeLeft(cacheDir string) error {
+	entries, err := os.ReadDir(cacheDir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), installing) {
+			continue
+		}
+		dir := filepath.Join(cacheDir, e.Name())
+		gone, err := lockDir(dir, syscall.LOCK_NB)
+		if err != nil {
+			if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // it is moved, or removed, by its owner
+				errs = append(errs, err)
+			}
+			continue
+		}
+		errs = append(errs, os.RemoveAll(dir), gone.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// lockDir locks a directory for as long as the file is open, in any process.
+func lockDir(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|how); err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+		}
+	}
 }
 
 // entry finds the CLI's file below an npm prefix and checks its version.
