@@ -95,7 +95,7 @@
 // has the answer before its end, when everything that it started is gone and what
 // it wrote is on its way to the disk. Its sshd is one of root that
 // listens where the helper's own connection came in. Manifest is made by a
-// process of the lowest priority outside every command's control group. It goes
+// process outside every command's control group. It goes
 // down by open handles, follows no link, leaves access times alone, and reads
 // content with coreutils' sha256sum, because perl-base has no Digest::SHA; an
 // emulated guest takes longer to start that than to read the files, so one start

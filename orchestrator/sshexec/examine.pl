@@ -137,8 +137,8 @@ sub health {
 
 # --- Manifest -----------------------------------------------------------------
 
-# walk starts a process that lists trees: of low priority, outside every
-# command's group, and gone with the helper.
+# walk starts a process that lists trees: outside every command's group, and gone
+# with the helper. Somebody waits for it, so it has the priority of others.
 sub walk {
   my ($limit, $hash, @roots) = unpack '(N/a*)*', $_[0];
   my %w = (buf => '');
@@ -151,8 +151,6 @@ sub walk {
     close $w{out};
     close $_ for $from, $net, $spare ? @$spare{qw(order in out err news)} : ();
     put('/proc/self/oom_score_adj', '0');
-    setpriority 0, 0, 19;
-    call('ioprio', 1, 0, 2 << 13 | 7);
     eval {
       my $list = { to => $to, limit => $limit, hash => $hash, count => 0, wait => [], copies => [], copied => 0, room => 0, roots => { map { $_ => 1 } @roots } };
       -x '/usr/bin/sha256sum' or die "/usr/bin/sha256sum is not in the guest" if $hash;

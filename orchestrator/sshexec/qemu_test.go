@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -36,11 +35,11 @@ type real struct {
 
 // newReal boots a clone of the lab's guest image, reads its host key through
 // the guest agent, and prepares it, as provisioning does.
-func newReal(t *testing.T) *real { return newRealWith(t, "") }
+func newReal(t testing.TB) *real { return newRealWith(t, "") }
 
 // newRealWith does it for a machine with a second disk: a file with the workspace
 // volume.
-func newRealWith(t *testing.T, workspace string) *real {
+func newRealWith(t testing.TB, workspace string) *real {
 	lab(t)
 	ctx := within(t, 10*time.Minute)
 	cache, err := guest.CacheDir()
@@ -120,7 +119,7 @@ func newRealWith(t *testing.T, workspace string) *real {
 	return r
 }
 
-func (r *real) hostKey(t *testing.T, ctx context.Context) string {
+func (r *real) hostKey(t testing.TB, ctx context.Context) string {
 	t.Helper()
 	ask := func(command string, args any, into any) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -249,23 +248,5 @@ func TestQEMURollback(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s helpers are in the guest", n)
 		}
-	}
-}
-
-// TestQEMUOverhead is TestOverhead where a start of a process is expensive.
-func TestQEMUOverhead(t *testing.T) {
-	r := newReal(t)
-	overhead(t, r.Client, r.sb, 25)
-	began := time.Now()
-	const rounds = 10
-	for i := range rounds {
-		if _, err := r.Mark(within(t, time.Minute), r.sb, fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("mark: %s", time.Since(began)/rounds)
-	_, err := r.Run(t.Context(), r.sb, policy.Permit{}, orchestrator.ExecRequest{})
-	if !errors.Is(err, orchestrator.ErrDenied) {
-		t.Error(err)
 	}
 }
