@@ -16,6 +16,7 @@ type chart struct {
 	Note   string
 	Scale  string // what lengths, lines and bands stand for
 	Legend []string
+	Hollow string // what hollow points are; "" without one
 	Rows   []chartRow
 	Curve  *curve
 }
@@ -37,8 +38,15 @@ type part struct {
 	Title       string
 }
 
-// point and line are what a curve is made of.
-type point struct{ x, y, low, high float64 }
+// point and line are what a curve is made of. A point that is open is of a measurement
+// that is not whole or too little to say.
+type point struct {
+	x, y, low, high float64
+	open            bool
+}
+
+// openText is what open points are.
+const openText = "partial or undecided"
 
 type line struct {
 	name   string
@@ -227,7 +235,7 @@ func (c *chart) lines(sel selection) {
 			if err != nil || !plausible(v) || !ok {
 				continue
 			}
-			l.points = append(l.points, point{v, f.Value, f.Low, f.High})
+			l.points = append(l.points, point{x: v, y: f.Value, low: f.Low, high: f.High})
 		}
 		slices.SortFunc(l.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 		if len(l.points) > 1 {

@@ -265,9 +265,6 @@ func TestHistory(t *testing.T) {
 	if err != nil || len(read) != 3 || len(history) != 3 || !read[0].Started.Before(read[2].Started) {
 		t.Fatalf("%d lines, %v", len(read), err)
 	}
-	if f := read[1].Figures; len(f) != 1 || f[0].Value != 700 || f[0].Experiment != ExpScale || f[0].Low != 700 {
-		t.Errorf("%+v", f)
-	}
 	charts := trend(read)
 	if len(charts) != 1 || charts[0].Title != "journal" || len(charts[0].Curve.Lines[0].Dots) != 3 {
 		t.Errorf("%+v", charts)

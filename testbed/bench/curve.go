@@ -43,6 +43,8 @@ type curveLine struct {
 type curveAt struct {
 	X, Y  float64
 	Title string
+	// Open is a point that is drawn hollow: no line goes through it.
+	Open bool
 }
 
 type tick struct {
@@ -67,7 +69,12 @@ func newCurve(lines []line, unit string, log bool, aims ...float64) *curve {
 		out := curveLine{Series: i}
 		var path, up, down []string
 		for _, p := range l.points {
-			at := curveAt{x.at(p.x), y.at(p.y), fmt.Sprintf("%s at %s: %s", l.name, number(p.x), withUnit(p.y, unit))}
+			at := curveAt{X: x.at(p.x), Y: y.at(p.y), Title: fmt.Sprintf("%s at %s: %s", l.name, number(p.x), withUnit(p.y, unit))}
+			if p.open {
+				at.Open, at.Title = true, at.Title+", "+openText
+				out.Dots = append(out.Dots, at)
+				continue
+			}
 			out.Dots = append(out.Dots, at)
 			path = append(path, fmt.Sprintf("%.1f,%.1f", at.X, at.Y))
 			up = append(up, fmt.Sprintf("%.1f,%.1f", at.X, y.at(finiteOr(p.high, p.y))))

@@ -12,38 +12,31 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"savepoint/testbed/notes"
 )
 
-// Past is one line of the history: a run, without its samples.
+// Past is one line of the history: a run, without its samples. Lines of before may
+// have more.
 type Past struct {
-	Run         string       `json:"run"`
-	Started     time.Time    `json:"started"`
-	Plan        Plan         `json:"plan"`
-	Environment Environment  `json:"environment"`
-	Targets     []Target     `json:"targets"`
-	Figures     []PastFigure `json:"figures,omitempty"`
-}
-
-// PastFigure is one figure of a past run.
-type PastFigure struct {
-	Experiment string `json:"experiment"`
-	Figure
+	Run         string      `json:"run"`
+	Started     time.Time   `json:"started"`
+	Plan        Plan        `json:"plan"`
+	Environment Environment `json:"environment"`
+	Targets     []Target    `json:"targets"`
 }
 
 // past is a run as a line of the history.
 func past(rep *Report) Past {
-	p := Past{Run: rep.Info.ID, Started: rep.Info.Started, Plan: rep.Info.Plan, Environment: rep.Info.Where(), Targets: Targets(rep)}
-	for _, res := range rep.Results {
-		for _, f := range res.Figures() {
-			if f.N > 0 {
-				p.Figures = append(p.Figures, PastFigure{res.Experiment, f})
-			}
-		}
-	}
-	return p
+	return Past{Run: rep.Info.ID, Started: rep.Info.Started, Plan: rep.Info.Plan, Environment: rep.Info.Where(), Targets: Targets(rep)}
+}
+
+// whole reports whether a value is of an experiment that was made to its end, and
+// enough to say. Lines of before say that it is not in the value's words alone.
+func (t Target) whole() bool {
+	return !t.Partial && !t.Undecided && !strings.Contains(t.Value, partialText)
 }
 
 // maxLine bounds one line of a history.
@@ -188,7 +181,7 @@ func shared(old, now *Report) int {
 func alike(planA, planB Plan, a, b Environment) bool { return planA.Same(planB) && sameMachine(a, b) }
 
 // trend draws every target over the runs that may be compared with the last one:
-// those of its plan and its machine.
+// those of its plan and its machine. Values that are not whole are hollow points.
 func trend(history []Past) []chart {
 	if len(history) == 0 {
 		return nil
@@ -198,6 +191,7 @@ func trend(history []Past) []chart {
 	for _, t := range last.Targets {
 		var points []point
 		var names []string
+		hollow := ""
 		for _, p := range history {
 			if !alike(p.Plan, last.Plan, p.Environment, last.Environment) {
 				continue
@@ -206,8 +200,11 @@ func trend(history []Past) []chart {
 			if i < 0 || p.Targets[i].Number == nil || !plausible(*p.Targets[i].Number) {
 				continue
 			}
-			v := *p.Targets[i].Number
-			points = append(points, point{x: float64(len(points)), y: v, low: v, high: v})
+			v, open := *p.Targets[i].Number, !p.Targets[i].whole()
+			if open {
+				hollow = openText
+			}
+			points = append(points, point{x: float64(len(points)), y: v, low: v, high: v, open: open})
 			names = append(names, p.Started.UTC().Format("01-02"))
 		}
 		if len(points) < 2 {
@@ -225,7 +222,7 @@ func trend(history []Past) []chart {
 				c.XTicks = append(c.XTicks, tick{c.Lines[0].Dots[i].X, name})
 			}
 		}
-		out = append(out, chart{Kind: Lines, Title: t.Name, Note: fmt.Sprintf("Target: %s. Last: %s.", t.Target, t.Value), Curve: c})
+		out = append(out, chart{Kind: Lines, Title: t.Name, Note: fmt.Sprintf("Target: %s. Last: %s.", t.Target, t.Value), Hollow: hollow, Curve: c})
 	}
 	return out
 }

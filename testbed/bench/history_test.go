@@ -2,9 +2,12 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -129,5 +132,87 @@ func TestHistoryOfAnEarlierRun(t *testing.T) {
 	}
 	if all, err := ReadHistoryFile(path); err != nil || len(all) != 2 || all[0].Run != "a" {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// What is only a part of a measurement, or too little to say, is a point of its own
+// kind in the trend, and the line does not go through it.
+func TestTrendOfParts(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "history.jsonl")
+	commit := func(syncs float64) []Sample {
+		return repeatSample(Sample{Arm: "commit", Metrics: nums{MetricSyncs: syncs, MetricCalls: 0}}, 6)
+	}
+	journal := func(rate float64, n int) []Sample {
+		return repeatSample(Sample{Arm: "journal", Metrics: nums{MetricTxRate: rate}}, n)
+	}
+	stopped := func(samples ...Sample) Experiment {
+		e := filled(ExpScale, nil, samples...)
+		run := e.Run
+		e.Run = func(ctx context.Context, r *Run) error { return errors.Join(run(ctx, r), errors.New("disk full")) }
+		return e
+	}
+	var history []Past
+	for day, e := range []Experiment{
+		filled(ExpScale, nil, slices.Concat(journal(800, 6), commit(1))...),
+		stopped(slices.Concat(journal(10, 6), commit(2))...), // two syncs are missed, however few have been counted
+		filled(ExpScale, nil, slices.Concat(journal(700, 2), commit(1))...),
+		filled(ExpScale, nil, slices.Concat(journal(900, 6), commit(1))...),
+	} {
+		var err error
+		if history, err = AppendHistory(path, night(t, dir, fmt.Sprint("run-", day), day, QuickPlan(), 2, e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string][]bool{TargetJournal: {false, true, true, false}, TargetCommit: {false, true, false, false}}
+	for _, c := range trend(history) {
+		l := c.Curve.Lines[0]
+		var open []bool
+		for _, d := range l.Dots {
+			open = append(open, d.Open)
+		}
+		whole := len(open) - strings.Count(fmt.Sprint(open), "true")
+		if !slices.Equal(open, want[c.Title]) || len(strings.Fields(l.Path)) != whole || c.Hollow != "partial or undecided" {
+			t.Errorf("%s: %v, line %q, legend %q", c.Title, open, l.Path, c.Hollow)
+		}
+		delete(want, c.Title)
+	}
+	if len(want) > 0 {
+		t.Errorf("no trend of %v", want)
+	}
+	var page strings.Builder
+	if err := night(t, dir, "last", 9, QuickPlan(), 2).Document().HTML(&page, history); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(page.String(), `class="dot hollow s0"`); n != 3 || !strings.Contains(page.String(), `<span class="key hollow"></span>partial or undecided`) {
+		t.Errorf("%d hollow points on the page", n)
+	}
+	if whole := trend(slices.Delete(history, 1, 3)); whole[0].Hollow != "" {
+		t.Errorf("a legend for what is not there: %q", whole[0].Hollow)
+	}
+}
+
+// repeatSample is a sample so many times.
+func repeatSample(s Sample, n int) (out []Sample) {
+	for i := range n {
+		s.Rep = i
+		out = append(out, s)
+	}
+	return out
+}
+
+// Lines of before had figures, and said in a value's words alone that it is partial.
+func TestOldHistory(t *testing.T) {
+	const old = `{"run":"a","started":"2026-01-01T00:00:00Z","plan":{"warmup":0,"seed":1},"environment":{},"targets":[{"name":"journal","value":"9/s, partial","undecided":false,"reached":false,"number":9}],"figures":[{"experiment":"scale","arm":"journal","metric":"tx_per_second","n":3,"value":9,"p95":9,"low":1,"high":9}]}
+{"run":"b","started":"2026-01-02T00:00:00Z","plan":{"warmup":0,"seed":1},"environment":{},"targets":[{"name":"journal","value":"8/s, n = 2: too few to say","undecided":true,"reached":false,"number":8}]}
+{"run":"c","started":"2026-01-03T00:00:00Z","plan":{"warmup":0,"seed":1},"environment":{},"targets":[{"name":"journal","value":"7/s","reached":true,"number":7}]}
+`
+	history, err := ReadHistory(strings.NewReader(old))
+	if err != nil || len(history) != 3 {
+		t.Fatalf("%+v, %v", history, err)
+	}
+	dots := trend(history)[0].Curve.Lines[0].Dots
+	if len(dots) != 3 || !dots[0].Open || !dots[1].Open || dots[2].Open {
+		t.Errorf("%+v", dots)
 	}
 }

@@ -16,7 +16,10 @@ type Target struct {
 	// Undecided says that the run has a value and cannot say whether it is enough:
 	// too few samples, an experiment that is partial, a selection of what there is.
 	// It is never reached then, and not missed either. Why says which.
-	Undecided  bool   `json:"undecided,omitempty"`
+	Undecided bool `json:"undecided,omitempty"`
+	// Partial says that the value is of an experiment that was not made to its end.
+	// What is exact and missed in it already is missed, and not undecided.
+	Partial    bool   `json:"partial,omitempty"`
 	Experiment string `json:"experiment"`
 	// Number is the value alone, for a trend; nil when nothing was measured.
 	Number *float64 `json:"number,omitempty"`
@@ -36,6 +39,9 @@ type Target struct {
 
 // NotMeasured is the value of a target that this run says nothing of.
 const NotMeasured = "not measured"
+
+// partialText is behind the value of an experiment that was not made to its end.
+const partialText = ", partial"
 
 // found is what a target's function found in the samples.
 type found struct {
@@ -123,7 +129,7 @@ func (t *Target) fill(g goal, r *Result) {
 	}
 	t.Value, t.Number, t.Explain = f.value, &f.number, joinText(state, f.explain)
 	if r.Partial {
-		t.Value += ", partial"
+		t.Partial, t.Value = true, t.Value+partialText
 	}
 	switch {
 	case f.exact && !f.reached:
