@@ -18,7 +18,7 @@ type Arm struct {
 	Do func(ctx context.Context) (Sample, error)
 	// Undo brings things back after each measurement, failed ones included; it
 	// is not timed. When it fails, the arm ends: what followed would be measured
-	// on something else.
+	// on something else. The next start of the run tries it again.
 	Undo func(ctx context.Context) error
 }
 
@@ -47,6 +47,7 @@ func interleave(ctx context.Context, r *Run, arms []Arm, reps, warmup int, now f
 				continue
 			}
 			if done++; ended[i] {
+				r.gaveUp(arms[i])
 				continue
 			}
 			a := arms[i]

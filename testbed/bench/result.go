@@ -64,6 +64,9 @@ type Result struct {
 	Skipped string `json:"skipped,omitempty"`
 	Err     string `json:"err,omitempty"`
 	Partial bool   `json:"partial,omitempty"`
+	// Ended are the arms, by name and labels, that were given up before their last
+	// round: see Arm.Undo. A finished result may have some.
+	Ended []string `json:"ended,omitempty"`
 	// Resumed is how many samples are of an earlier start of the run.
 	Resumed int `json:"resumed,omitempty"`
 

@@ -115,6 +115,15 @@ func (r *Run) lacks(arms []Arm, i, reps int) (n int) {
 	return n
 }
 
+// gaveUp keeps that an arm ended with rounds that it lacks.
+func (r *Run) gaveUp(a Arm) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if name := a.group(); !slices.Contains(r.result.Ended, name) {
+		r.result.Ended = append(r.result.Ended, name)
+	}
+}
+
 // soFar is the result as it is kept before its end, with everything that an earlier
 // start measured and this one has not come to. The caller holds r.mu.
 func (r *Run) soFar() *Result {

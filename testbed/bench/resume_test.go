@@ -142,6 +142,80 @@ func TestFailedGoesOn(t *testing.T) {
 	}
 }
 
+// An arm that ended is tried again whenever the run goes on, once each time, and what
+// it measured before stays.
+func TestEndedArmGoesOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run-1")
+	broken, measured := true, map[string]int{}
+	e := Experiment{Name: "long", Run: func(ctx context.Context, r *Run) error {
+		arm := func(name string, undo func(context.Context) error) Arm {
+			return Arm{Name: name, Undo: undo, Do: func(context.Context) (Sample, error) {
+				if measured[name]++; broken && name == "bad" {
+					return Sample{}, errors.New("no answer")
+				}
+				return Sample{Metrics: nums{MetricSeconds: 1}}, nil
+			}}
+		}
+		err := Interleave(ctx, r, []Arm{arm("good", nil), arm("bad", func(context.Context) error {
+			if broken {
+				return errors.New("cannot be reset")
+			}
+			return nil
+		})}, 4, 0)
+		r.Table(Table{Title: "sum", Columns: []string{"a"}, Rows: [][]string{{"1"}}})
+		return err
+	}}
+	start := func(e Experiment) *Result {
+		t.Helper()
+		rep, err := (&Runner{Dir: dir, Plan: Plan{Seed: 1}, Experiments: []Experiment{e}}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep.Result("long")
+	}
+	for n := 1; n <= 2; n++ {
+		res := start(e)
+		if got := rounds(res); len(got["good"]) != 4 || len(got["bad"]) != n || measured["bad"] != n || measured["good"] != 4 || !res.Finished() {
+			t.Fatalf("start %d: rounds %v, measured %v, %+v", n, got, measured, res)
+		}
+	}
+	// A start that does not come to the arm leaves everything as it is.
+	dead := e
+	for _, nothing := range []error{errors.New("the cluster is gone"), Skip("no cluster")} {
+		dead.Run = func(context.Context, *Run) error { return nothing }
+		if res := start(dead); !res.Finished() || len(res.Samples) != 6 || len(res.Tables) != 1 {
+			t.Errorf("%v: %+v", nothing, res)
+		}
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	dead.Run = func(context.Context, *Run) error { stop(errors.New("stopped")); return ctx.Err() }
+	if _, err := (&Runner{Dir: dir, Plan: Plan{Seed: 1}, Experiments: []Experiment{dead}}).Run(ctx); err == nil {
+		t.Error("it was not stopped")
+	}
+	if res, err := readResultFile(filepath.Join(dir, "long.json")); err != nil || !res.Finished() || len(res.Samples) != 6 || len(res.Tables) != 1 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	broken = false
+	res := start(e)
+	if got := rounds(res); !slices.Equal(got["bad"], []int{0, 1, 2, 3}) || measured["good"] != 4 || len(res.Is("bad")) != 4 {
+		t.Errorf("rounds %v, measured %v", got, measured)
+	}
+	failed := 0
+	for _, s := range res.Is("bad") {
+		if s.Err != "" {
+			failed++
+		}
+	}
+	if failed != 2 {
+		t.Errorf("%d failed samples, want those of both starts before", failed)
+	}
+	// Now everything is measured: nothing is made again.
+	before := maps.Clone(measured)
+	if start(e); !maps.Equal(before, measured) {
+		t.Errorf("measured %v, before %v", measured, before)
+	}
+}
+
 // A process that is killed leaves the samples that it had seconds before.
 func TestKilledGoesOn(t *testing.T) {
 	dir := os.Getenv("BENCH_TEST_KILLED")

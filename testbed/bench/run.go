@@ -22,6 +22,7 @@ type Run struct {
 	progress func(done, total int, what string, resumed int)
 	// earlier is what an earlier start of the run measured of the experiment.
 	earlier earlier
+	added   bool // something was measured by this start
 	// save keeps what there is so far; nil for nowhere. It does so again from saveAt on.
 	save   func(*Result) error
 	saveAt time.Time
@@ -61,6 +62,7 @@ func (r *Run) Add(samples ...Sample) {
 			}
 		}
 		r.result.Samples = append(r.result.Samples, s)
+		r.added = true
 		r.earlier.replace(s)
 	}
 	// What cannot be kept now is kept at the end, which says so if it cannot.

@@ -88,7 +88,7 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run in %s: %w", r.Dir, err)
 		}
-		res := r.one(ctx, e, old, p.begin(i, old))
+		res, how := r.one(ctx, e, old, p.begin(i, old))
 		stopped := ctx.Err() != nil
 		if !stopped || res.Partial {
 			if err := notes.WriteJSON(r.file(e.Name), res); err != nil {
@@ -100,7 +100,7 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 				r.Dir, e.Name, counted(float64(len(res.Samples)), "sample", "samples"), context.Cause(ctx))
 		}
 		r.Resumed += res.Resumed
-		p.end(i, outcome(res), time.Duration(res.Took*float64(time.Second)))
+		p.end(i, how, time.Duration(res.Took*float64(time.Second)))
 	}
 	return Load(r.Dir)
 }
@@ -186,8 +186,8 @@ func (r *Runner) where(cluster Environment) error {
 	return r.keepInfo()
 }
 
-// begun is what an earlier start measured of an experiment that is not finished;
-// nil for nothing. What is to be made again is put aside.
+// begun is what an earlier start measured of an experiment that is not finished, or
+// of which arms ended; nil for nothing. What is to be made again is put aside.
 func (r *Runner) begun(name string) (*Result, error) {
 	if slices.Contains(r.Again, name) {
 		if err := os.Rename(r.file(name), r.file(name+".before")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -199,13 +199,14 @@ func (r *Runner) begun(name string) (*Result, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil || !old.Partial {
+	if err != nil || !old.Partial && len(old.Ended) == 0 {
 		return nil, err
 	}
 	return old, nil
 }
 
-// finished reports whether an experiment need not be made.
+// finished reports whether an experiment need not be made. One of which arms ended is,
+// for those.
 func (r *Runner) finished(name string) (bool, error) {
 	if slices.Contains(r.Again, name) {
 		return false, nil
@@ -217,11 +218,12 @@ func (r *Runner) finished(name string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%w; delete the file to measure it again", err)
 	}
-	return res.Finished(), nil
+	return res.Finished() && len(res.Ended) == 0, nil
 }
 
-// one makes one experiment, from what an earlier start measured of it if it did.
-func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress func(done, total int, what string, resumed int)) *Result {
+// one makes one experiment, from what an earlier start measured of it if it did, and
+// says how it ended.
+func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress func(done, total int, what string, resumed int)) (*Result, string) {
 	run := NewRun(e, r.Plan)
 	run.progress, run.now, run.where = progress, r.Now, r.where
 	run.save = func(res *Result) error { return notes.WriteJSON(r.file(e.Name), res) }
@@ -248,7 +250,18 @@ func (r *Runner) one(ctx context.Context, e Experiment, old *Result, progress fu
 		res.Noise.Steal = stolen(before, readTicks(r.Root))
 	}
 	res.Took = max(0, r.Now().Sub(began).Seconds())
-	return run.end(err == nil && ctx.Err() == nil)
+	how, finished := outcome(res), err == nil && ctx.Err() == nil
+	if !finished && !run.added && old != nil && old.Finished() {
+		// Only ended arms were to be tried again, and none was: it is as good as before.
+		if how != "done" {
+			note := "arms that had ended could not be tried again: " + how
+			if !slices.Contains(old.Notes, note) {
+				old.Notes = append(old.Notes, note)
+			}
+		}
+		return old, how
+	}
+	return run.end(finished), how
 }
 
 func (r *Runner) profiled(ctx context.Context, e Experiment, run *Run) error {
