@@ -15,7 +15,8 @@
 //     by the same policy as everybody's. Bare arms send the same text over the
 //     same connection.
 //   - A damage says itself, by its exit code, whether it took: a rollback of
-//     nothing is a failed sample.
+//     nothing is a failed sample. Of the one that cuts the connection, the proof is
+//     that savepoint gave the silent connection up, long before a time limit.
 //   - Exact means that no path of the trees that are compared differs in kind,
 //     mode, owner, extended attributes, flags, link target or content.
 //   - The sandbox belongs to the experiments: what is in it is changed.
