@@ -362,7 +362,7 @@ func TestLabForeignAndFull(t *testing.T) {
 	ok(t, fill(func(u Usage) bool { return u.Free < 14<<20 }))
 	two := r
 	two.Name = "sp-two"
-	var full *driver.FullError
+	var full *orchestrator.FullError
 	if err := s.Create(ctx, two); !errors.As(err, &full) || !strings.Contains(err.Error(), "bytes are free") {
 		t.Errorf("%v, want a full pool", err)
 	}
