@@ -24,6 +24,9 @@ type Experiment struct {
 	// Quick and Full are about how long it takes with either plan. They are for
 	// the estimate only.
 	Quick, Full time.Duration
+	// OneStage says that its progress counts all of it, so that its pace says what is
+	// left. Of others there may be more to come than is counted at the moment.
+	OneStage bool
 	// Run measures. What cannot be measured here is no error: return Skip.
 	// Results are added to r as they come; an error keeps those, and lets the
 	// experiment be tried again.

@@ -109,11 +109,15 @@ func (p *progress) end(i int, how string, took time.Duration) {
 
 // left is the rest of experiment i, on which so much time was spent, and of those after
 // it. pace is the time of the present part so far: when it is at least as far as 5 %,
-// what is left of it is known better, and there may be parts after it.
+// what is left of it is known better; there may be parts after it, but for OneStage.
 func (p *progress) left(i int, spent, pace time.Duration) time.Duration {
 	here := max(0, p.corrected(p.expected[i])-spent)
 	if done, total := p.part.done, p.part.total; done > 0 && 20*done >= total {
-		here = max(here, time.Duration(float64(pace)/float64(done)*float64(max(0, total-done))))
+		paced := time.Duration(float64(pace) / float64(done) * float64(max(0, total-done)))
+		if p.r.Experiments[i].OneStage {
+			here = 0
+		}
+		here = max(here, paced)
 	}
 	return here + p.rest(i)
 }

@@ -105,3 +105,30 @@ func TestTimeLeftOfParts(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Where all is counted at once the pace is believed, also when the plan measures less
+// than the estimate is for, or an earlier start did most of it.
+func TestTimeLeftOfOneStage(t *testing.T) {
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	e := Experiment{Name: "all", Full: 8 * time.Hour, OneStage: true, Run: func(_ context.Context, r *Run) error {
+		for i := range 101 {
+			r.Progress(i, 100, "")
+			c.at = c.at.Add(time.Minute)
+		}
+		return nil
+	}}
+	r := &Runner{Dir: filepath.Join(t.TempDir(), "run"), Experiments: []Experiment{e}, Now: c.now}
+	said := 0
+	r.Progress = func(p Progress) {
+		switch want := time.Duration(p.Total-p.Done) * time.Minute; {
+		case p.Total == 0 || p.Ended:
+		case p.Done < 5 && p.Left+p.Elapsed != 8*time.Hour, p.Done >= 5 && p.Left != want:
+			t.Errorf("%v after %v: %d of %d", p.Left, p.Elapsed, p.Done, p.Total)
+		default:
+			said++
+		}
+	}
+	if _, err := r.Run(t.Context()); err != nil || said < 101 {
+		t.Fatal(said, err)
+	}
+}

@@ -35,7 +35,7 @@ func Rollback(g *Rig) bench.Experiment {
 		Plots: []bench.Plot{{
 			Kind: bench.Bars, Title: "Time until the sandbox can be used again", Metric: metricReady, X: labelDamage, Series: bench.ByArm,
 		}},
-		Quick: 35 * time.Second, Full: 8 * time.Hour,
+		Quick: 35 * time.Second, Full: 8 * time.Hour, OneStage: true,
 		Run: g.rollback,
 	}
 }
