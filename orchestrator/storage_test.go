@@ -309,6 +309,29 @@ func TestFullStorage(t *testing.T) {
 			}
 		})
 	})
+	t.Run("never free", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := newWorld()
+			l := boot(t, w)
+			if o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"}); err != nil || o.State != orchestrator.StateCommitted {
+				t.Fatalf("%s (%s), %v", o.State, o.Reason, err)
+			}
+			x := l.begin(orchestrator.BeginSpec{Boundary: "disk"})
+			w.hooks["create"] = func(context.Context) error { return fmt.Errorf("create: %w", full) }
+			snaps, began := len(w.snaps), time.Now()
+			if _, err := x.Savepoint(context.Background(), "one", ""); !errors.Is(err, full) || len(w.snaps) != snaps || time.Since(began) > time.Second {
+				t.Errorf("a savepoint of an open transaction: %v after %s, %d of %d snapshots", err, time.Since(began), len(w.snaps), snaps)
+			}
+			if o, err := x.Commit(context.Background()); err != nil || o.State != orchestrator.StateCommitted {
+				t.Fatalf("%s (%s), %v", o.State, o.Reason, err)
+			}
+			began = time.Now()
+			o, err := l.run(orchestrator.Spec{Command: overwrite, Boundary: "disk"})
+			if !errors.Is(err, full) || time.Since(began) > 30*time.Second {
+				t.Errorf("%s (%s), %v after %s", o.State, o.Reason, err, time.Since(began))
+			}
+		})
+	})
 	t.Run("spent snapshots go first", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := newWorld()
@@ -318,8 +341,15 @@ func TestFullStorage(t *testing.T) {
 					t.Fatalf("%s (%s), %v", o.State, o.Reason, err)
 				}
 			}
+			var freed time.Time
 			w.hooks["create"] = func(context.Context) error {
-				if len(w.snaps) > 1 { // the pristine one stays
+				switch { // the pristine one stays, and what was deleted is freed later
+				case len(w.snaps) > 1:
+					return fmt.Errorf("create: %w", full)
+				case freed.IsZero():
+					freed = time.Now().Add(3 * time.Second)
+				}
+				if time.Now().Before(freed) {
 					return fmt.Errorf("create: %w", full)
 				}
 				return nil

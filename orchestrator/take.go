@@ -96,11 +96,11 @@ func (e *hungError) Error() string {
 func (e *hungError) Unwrap() error { return e.cause }
 
 // create waits for locks and for a cluster that does not answer, and looks
-// whether the snapshot exists before it believes in a failure. For room it does
-// not wait: it deletes what this sandbox has to spare, once.
+// whether the snapshot exists before it believes in a failure. It waits for room
+// only when it made some itself.
 func (t *tx) create(ctx context.Context, p PointView) error {
 	t.created, t.answered = true, true
-	spared := false
+	var room func() bool
 	for pause := newPause(); ; {
 		before := len(t.view.Tasks)
 		err := t.driver(p).Create(ctx, t.request(ctx, taskCreate, p))
@@ -112,11 +112,10 @@ func (t *tx) create(ctx context.Context, p PointView) error {
 			return err
 		}
 		if full := (*FullError)(nil); errors.As(err, &full) {
-			if spared {
-				return err
+			if room == nil {
+				room = t.makeRoom(ctx, p)
 			}
-			spared = true
-			if n, _ := t.e.collect(ctx, t.view.Sandbox.ID, nil); n == 0 {
+			if !room() || t.e.c.Wait(ctx, pause.next()) != nil {
 				return err
 			}
 			continue
@@ -140,6 +139,23 @@ func (t *tx) create(ctx context.Context, p PointView) error {
 			return err
 		}
 	}
+}
+
+// roomAfter is how long a storage is given to free what was deleted: it may do so in
+// the background.
+const roomAfter = 10 * time.Second
+
+// makeRoom deletes what the sandbox has to spare, and returns what says whether there
+// may be room yet. Nothing is deleted below what an open transaction did, nor in the
+// background, where a command may be waiting for the sandbox.
+func (t *tx) makeRoom(ctx context.Context, p PointView) (soon func() bool) {
+	until := t.e.c.Now()
+	if p.N == 0 && !t.background {
+		if n, _ := t.e.collect(ctx, t.view.Sandbox.ID, nil); n > 0 {
+			until = t.e.c.Now().Add(roomAfter)
+		}
+	}
+	return func() bool { return t.e.c.Now().Before(until) }
 }
 
 // lookCreated reports whether the snapshot is complete, current and the VM unlocked.

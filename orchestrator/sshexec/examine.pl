@@ -145,11 +145,9 @@ sub walk {
   pipe $w{out}, my $to or die "pipe: $!";
   $w{pid} = fork // die "fork: $!";
   if ($w{pid} == 0) {
-    $SIG{$_} = 'DEFAULT' for qw(PIPE TERM HUP INT);
+    apart();
     call('prctl', 1, 9, 0, 0, 0);
-    call('setsid');
     close $w{out};
-    close $_ for $from, $net, $spare ? @$spare{qw(order in out err news)} : ();
     put('/proc/self/oom_score_adj', '0');
     eval {
       my $list = { to => $to, limit => $limit, hash => $hash, count => 0, wait => [], copies => [], copied => 0, room => 0, roots => { map { $_ => 1 } @roots } };

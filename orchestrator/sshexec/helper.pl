@@ -342,7 +342,7 @@ sub drain {
 sub written {
   my ($dirty) = (slurp('/proc/meminfo') // '') =~ /^Dirty: +(\d+) kB/m;
   my $pid = defined $dirty && $dirty < 256 ? undef : fork;
-  if (defined $pid && $pid == 0) { call('sync'); exit 0 }
+  if (defined $pid && $pid == 0) { apart(); call('sync'); exit 0 }
   call('sync') unless $pid;
   $pid;
 }
@@ -538,7 +538,7 @@ until ($quit) {
   }
   inspected() if $syncing && waitpid($syncing, 1) != 0;
   # Only an idle helper has time to fork ahead.
-  $spare = fork_fenced() if !$run && !$spare && !length $obuf && !length $ibuf && $serial;
+  $spare = fork_fenced() if !$run && !$walk && !$syncing && !$spare && !length $obuf && !length $ibuf && $serial;
 
   my ($r, $w) = ('', '');
   my $wait = $beat;

@@ -88,6 +88,11 @@ func opensshd(t testing.TB, id sshexec.Identity, first string) (netip.AddrPort, 
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
 	text := fmt.Sprintf("ListenAddress %s\nHostKey /mnt/conf/host_key\nAuthorizedKeysFile /mnt/conf/keys\nPermitRootLogin prohibit-password\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\n", addr)
+	for program, option := range map[string]string{"sshd-session": "SshdSessionPath", "sshd-auth": "SshdAuthPath"} {
+		if _, err := os.Stat(filepath.Join(dir, program)); err == nil {
+			text += option + " /mnt/conf/" + program + "\n"
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 
 my ($fs, $device) = ('', ''); # the volume's kind of file system and its number, as places found them
 my ($fence, $cover, $ours, $theirs); # the mounts made ahead for commands, and what tells that others are needed
-my %holder;            # the process that has them
+my $holder;            # the process that has them
 
 # ground is the directory that holds the volume's parts and its marker.
 sub ground { $fs eq 'btrfs' ? "$volume/live" : $volume }
@@ -70,37 +70,53 @@ sub fence {
 # take it down again takes longer than many a command. Commands cannot change it,
 # and it is not used any more when the guest has mounted or unmounted anything since,
 # or has made anew what is hidden. A process holds it, because in a process's mounts
-# another helper finds the volume when it wants to unmount it.
+# another helper finds the volume when it wants to unmount it: what that leaves is
+# not used either.
 sub fence_ahead {
-  return if $volume eq '';
+  return if $volume eq '' || $mode eq 'tree'; # there such a process would count as a command's
   # What is told of the next change is opened before the last one is asked for.
   open my $mine, '<', '/proc/self/mountinfo' or return;
   open $theirs, '<', '/proc/self/mountinfo' or return;
-  my $same = $fence && !moved($ours) && $cover eq cover();
+  my $same = held() && !moved($ours) && $cover eq cover();
   $ours = $mine;
   return if $same;
   unfence();
   $cover = cover();
   eval { places(); 1 } or return; # it says $fs; what is wrong, the command itself will say
   pipe my $made, my $say or return;
-  pipe my $stay, $holder{stay} or return;
-  $holder{pid} = fork // return;
-  if ($holder{pid} == 0) {
+  my $helper = $$;
+  $holder = fork // return;
+  if ($holder == 0) {
     apart();
-    close $_ for $holder{stay}, $made;
-    eval { fence(); syswrite $say, '.'; close $say; sysread $stay, my $end, 1 };
+    call('prctl', 1, 9, 0, 0, 0); # it is gone with the helper
+    eval { fence(); syswrite $say, '.'; close $say; while (getppid() == $helper) { sleep 3600 } };
     kill 'KILL', $$;
   }
   close $say;
-  return if sysread($made, my $done, 1) && open $fence, '<', "/proc/$holder{pid}/ns/mnt";
+  return if sysread($made, my $done, 1) && open $fence, '<', "/proc/$holder/ns/mnt";
   unfence();
 }
 
-# unfence lets go of it.
+# held reports whether the process is there, and has the volume as we have it.
+sub held {
+  return unless $fence;
+  waitpid($holder, 1) == 0 or return $holder = undef;
+  my ($ours, $its) = map { join ':', (stat)[0, 1] } '/workspace', "/proc/$holder/root/workspace";
+  $ours eq $its;
+}
+
+# unfence lets go of it. It waits for no more than the end of what it kills.
 sub unfence {
   undef $fence;
-  close delete $holder{stay} if $holder{stay};
-  waitpid delete $holder{pid}, 0 if $holder{pid};
+  kill 'KILL', $holder and waitpid $holder, 0 if $holder;
+  undef $holder;
+}
+
+# let_go leaves nothing of ours in which the volume is mounted.
+sub let_go {
+  discard($spare) if $spare;
+  $spare = undef;
+  unfence();
 }
 
 # fork_fenced is fork_ahead for a command that may use it. What says whether it still
@@ -171,9 +187,7 @@ sub tend {
   die "denied\0unknown order $verb" unless $verb eq 'mount' || $verb eq 'unmount';
   if ($verb eq 'unmount') { # what a freeze holds does not end
     thaw();
-    discard($spare) if $spare;
-    $spare = undef;
-    unfence();
+    let_go();
     end_agent();
   }
   shell($script, $verb, $verb eq 'mount' ? int($millis / 1000) : ());
@@ -219,7 +233,7 @@ sub shell {
 sub apart {
   $SIG{$_} = 'DEFAULT' for qw(PIPE TERM HUP INT);
   call('setsid');
-  close $_ for grep { defined } $from, $net, $spare ? @$spare{qw(order in out err news pad)} : ();
+  close $_ for grep { defined } $from, $net, $fence, $ours, $theirs, $spare ? @$spare{qw(order in out err news pad)} : ();
 }
 
 # --- Its freeze ---

@@ -64,7 +64,7 @@ sub raze {
   control('destroy', $in, $order) or die "delete subvolume $name: $!";
 }
 
-# settle has everything on the disk, and what was deleted free for use.
+# settle has everything on the disk, and the kernel begin to free what was deleted.
 sub settle { my $none = 0; control('sync', $volume, $none) or die "sync $volume: $!" }
 
 # roomy does something again without the ballast when there was no room for it.
@@ -177,6 +177,7 @@ sub take {
 sub restore {
   my ($name, $script) = @_;
   thaw();
+  let_go();
   end_agent();
   forget_memory();
   roomy("make it anew", sub { subvolume("$volume/snap/$name", $volume, 'new', 0) });

@@ -76,3 +76,29 @@ func fencesLetGo(t *testing.T, r *real) {
 	other.Disconnect(other.sb.ID)
 	r.until(t, "! ls -l /proc/[0-9]*/ns/mnt 2>/dev/null | grep -qF '"+mounts+"'")
 }
+
+// fencesFail: mounts made ahead that nobody holds any more, or in which the volume
+// is not mounted any more, are not used, and keep nobody from the volume.
+func fencesFail(t *testing.T, r *real) {
+	ctx := within(t, 3*time.Minute)
+	other := &real{cfg: r.cfg, Client: client(t, r.cfg), sb: r.sb, disk: r.disk}
+	r.must(t, policy.Agent, "echo text > /workspace/file")
+	for _, harm := range []string{"kill -9 $pid", "nsenter -t $pid -m umount /workspace"} {
+		r.ns(t)
+		mounts := r.ns(t)
+		other.must(t, policy.Root, `for p in /proc/[0-9]*; do
+	[ "$(readlink $p/ns/mnt)" = '`+mounts+`' ] && [ "$(cat $p/comm)" = perl ] || continue
+	pid=${p#/proc/}
+	`+harm+`; exit
+done; exit 1`)
+		r.must(t, policy.Root, "true") // after it they are looked at
+		r.must(t, policy.Agent, "grep -q text /workspace/file && : > /workspace/file.new")
+		r.ns(t)
+	}
+	// The first of them waits for a command with what nobody shows to have.
+	r.ns(t)
+	ok(t, "unmount by another", other.Unmount(ctx, r.sb))
+	r.must(t, policy.Root, "test ! -e /sys/fs/ext4/"+r.disk)
+	ok(t, "mount", other.Mount(ctx, r.sb))
+	r.must(t, policy.Agent, "grep -q text /workspace/file")
+}

@@ -45,7 +45,7 @@ func caseOf(t *testing.T, cases, name string) {
 func TestHelperFreeze(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"thaw", "thaw_fails", "thawed_by_another", "watchdog_fails", "watchdog_alone", "on_its_way", "freeze_again_fails", "not_mounted", "unmount",
+		"thaw", "thaw_fails", "thawed_by_another", "watchdog_fails", "watchdog_alone", "on_its_way", "freeze_again_fails", "not_mounted", "unmount", "unfence",
 	} {
 		t.Run(name, func(t *testing.T) { helperCase(t, name) })
 	}

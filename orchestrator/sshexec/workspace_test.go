@@ -128,6 +128,7 @@ func (r *real) tests(t *testing.T, volume string, more ...workspaceTest) {
 		{"the system's sockets are hidden", socketsHidden},
 		{"mounts are made ahead", fencesMadeAhead},
 		{"mounts made ahead let go", fencesLetGo},
+		{"mounts made ahead fail", fencesFail},
 		{"snapshots hold and bring back, F20 F24 F30 F31", func(t *testing.T, r *real) { snapshotsHold(t, r, volume) }},
 	}, more...) {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, r) }) {

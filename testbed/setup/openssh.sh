@@ -34,5 +34,9 @@ if lacks=$(LD_LIBRARY_PATH=$dir ldd root/usr/sbin/sshd | grep 'not found'); then
   echo "openssh.sh: libraries are missing: $lacks" >&2
   exit 1
 fi
+# Since 9.8 the server has programs of its own for sessions.
+for part in root/usr/lib/openssh/sshd-session root/usr/lib/openssh/sshd-auth; do
+  [ ! -e "$part" ] || cp -p "$part" "$dir/"
+done
 cp -p root/usr/sbin/sshd "$dir/sshd.new"
 mv "$dir/sshd.new" "$dir/sshd" # last, for it says that all is there

@@ -69,6 +69,20 @@ my %case = (
     is('error', says(sub { freeze(60) }) =~ /^freeze \/proc: Input/ ? 1 : 0, 1);
     is('thawed and not watched', frozen() . watched(), '00');
   },
+  unfence => sub { # waits for nobody who happens to have what the holder has
+    pipe my $r, my $w;
+    $holder = fork;
+    if ($holder == 0) { close $w; sysread $r, my $end, 1; exit 0 }
+    my $pid = fork;
+    if ($pid == 0) { sleep 60; exit 0 } # has the pipe's end too
+    local $SIG{ALRM} = sub { kill 'KILL', $pid; die "unfence hangs" };
+    alarm 20;
+    is('unfence', says(sub { unfence(); unfence() }), 'done');
+    alarm 0;
+    is('holder', defined $holder ? 1 : 0, 0);
+    kill 'KILL', $pid;
+    waitpid $pid, 0;
+  },
   not_mounted => sub {
     $volume = "$tmp/nothing";
     is('thaw of nothing', says(sub { thaw() }), 'done');
