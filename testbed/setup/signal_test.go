@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,7 +16,12 @@ import (
 // the command; its tidying up is waited for, and its exit code is the step's: that
 // of what was interrupted, which is also what the step says when bash has lost it.
 func TestStepSignalled(t *testing.T) {
-	for name, signal := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP} {
+	// A shell cannot trap what was ignored when it began, as after nohup; what is
+	// caught here is not ignored there.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(caught)
+	for name, sig := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "./step.sh", "name", "bash", "-c",
 				`trap 'trap "" HUP INT TERM; echo tidy; read -r go; echo "$go"; exit 130' `+name+`; echo ready; while :; do read -r -t 0.05 line; done`)
@@ -36,14 +42,14 @@ func TestStepSignalled(t *testing.T) {
 					t.Fatalf("%q, %v; want %q", line, err, want)
 				}
 			}
-			if err := cmd.Process.Signal(signal); err != nil {
+			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
 			if line, err := lines.ReadString('\n'); line != "tidy\n" {
 				t.Fatalf("%q, %v; the command did not get the signal", line, err)
 			}
 			// Another one while it tidies up does not end the wait for it.
-			if err := cmd.Process.Signal(signal); err != nil {
+			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.WriteString(in, "done\n"); err != nil {
