@@ -51,7 +51,7 @@ func (c Config) startDaemon(ctx context.Context) error {
 		return c.ready(ctx, nil)
 	}
 	// What a killed one left would be in the way of the new one's mounts.
-	if err := c.detach(); err != nil {
+	if err := errors.Join(c.detach(), detachDead()); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(c.logFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

@@ -28,6 +28,8 @@
 //     alone. It outlives the process that started it: guests use its files.
 //   - There is one zfs-fuse on a machine, because its socket has a fixed place. One
 //     that is not this directory's is named (ForeignError) and left alone.
+//   - Mounts that a killed zfs-fuse left, in any directory, are taken away before ours
+//     starts: zfs knows mounts by the dataset's name alone.
 //   - A disk that is there is never overwritten, whatever zfs says of it, but for
 //     one whose making was noted and cut short.
 //   - The pool is in no cache file: no other daemon opens it by itself.

@@ -206,18 +206,7 @@ func TestLabKilled(t *testing.T) {
 		t.Errorf("pid %d became %d: %v", pid, again, err)
 	}
 
-	kill := func() {
-		t.Helper()
-		pid, _, err := c.daemon()
-		ok(t, err)
-		fd, err := unix.PidfdOpen(pid, 0)
-		ok(t, err)
-		defer unix.Close(fd)
-		ok(t, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
-		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-		ok(t, err)
-	}
-	kill()
+	kill(t, c)
 	if err := p.Snapshot(ctx, "v", "b"); !errors.Is(err, ErrStopped) {
 		t.Errorf("%v, want ErrStopped", err)
 	}
@@ -227,9 +216,54 @@ func TestLabKilled(t *testing.T) {
 		t.Errorf("after the crash: %q", got)
 	}
 	ok(t, p.Rollback(ctx, "v", "a"))
-	kill()
+	kill(t, c)
 	ok(t, Sweep(ctx, c.Dir))
 	swept(t, c)
+}
+
+// The mounts that another directory's killed daemon left are not in the way of a
+// pool of the same name, and its volumes are still there for its own directory.
+func TestLabAnotherKilled(t *testing.T) {
+	p, dead := lab(t)
+	ctx := t.Context()
+	for _, v := range []string{"base-9000-disk-0", "base-9000-disk-1"} {
+		ok(t, p.Create(ctx, v, 1<<20))
+		write(t, p.File(v), "kept")
+	}
+	kill(t, dead)
+
+	c := Config{Dir: t.TempDir(), Name: dead.Name, Size: dead.Size}
+	t.Cleanup(func() {
+		if err := Sweep(context.WithoutCancel(t.Context()), c.Dir); err != nil {
+			t.Error(err)
+		}
+	})
+	p, err := Open(ctx, c)
+	ok(t, err)
+	ok(t, p.Create(ctx, "vm-9000-disk-0", 1<<20))
+	ok(t, p.Rename(ctx, "vm-9000-disk-0", "base-9000-disk-0"))
+	write(t, p.File("base-9000-disk-0"), "other")
+	ok(t, p.Destroy(ctx, "base-9000-disk-0"))
+	ok(t, p.Close(ctx))
+
+	p, err = Open(ctx, dead)
+	ok(t, err)
+	if got := read(t, p.File("base-9000-disk-0")); got != "kept" {
+		t.Errorf("the killed daemon's volume has %q", got)
+	}
+}
+
+// kill ends the directory's daemon as a crash does.
+func kill(t *testing.T, c Config) {
+	t.Helper()
+	pid, _, err := c.daemon()
+	ok(t, err)
+	fd, err := unix.PidfdOpen(pid, 0)
+	ok(t, err)
+	defer unix.Close(fd)
+	ok(t, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+	ok(t, err)
 }
 
 // node has the real program of the driver before the real pool, and a guest that

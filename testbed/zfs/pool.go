@@ -11,8 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Config says where a pool is.
@@ -203,24 +201,4 @@ func (c Config) programs() string {
 		return c.path
 	}
 	return programs
-}
-
-// detach takes every mount below the directory away, also one that nobody serves
-// any more. It does not look at what is mounted: that could hang.
-func (c Config) detach() error {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return fmt.Errorf("look for the lab's mounts: %w", err)
-	}
-	var fails []error
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Fields(line)
-		if len(f) < 5 || !strings.HasPrefix(f[4], c.mounts()+"/") {
-			continue
-		}
-		if err := unix.Unmount(f[4], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			fails = append(fails, fmt.Errorf("unmount %s: %w", f[4], err))
-		}
-	}
-	return errors.Join(fails...)
 }

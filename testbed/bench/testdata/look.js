@@ -36,7 +36,9 @@
     const shown = [...f.querySelectorAll(".bar, .dot")].filter((e) => {
       const b = box(e), style = getComputedStyle(e);
       if (b.width <= 0 || b.height <= 0) return false;
-      const c = contrast(colour(e.matches(".bar") ? style.backgroundColor : style.fill), behind(e.parentElement));
+      // A hollow point is seen by its outline.
+      const ink = e.matches(".bar") ? style.backgroundColor : e.matches(".hollow") ? style.stroke : style.fill;
+      const c = contrast(colour(ink), behind(e.parentElement));
       if (c < 3) say("mark with a contrast of " + c.toFixed(1), e);
       return c >= 1.5;
     });
