@@ -52,10 +52,12 @@ func TestLab(t *testing.T) {
 			e.Setenv("CLIENT", client)
 			e.Setenv("CHECKOUT", top)
 			dir := filepath.Join(e.WorkDir, "state", "lab")
-			// A story that failed in the middle leaves a lab: take it down.
+			// A story that failed in the middle leaves a lab. It goes by force if need be:
+			// what is left of it would be in the way of every other lab.
 			e.Defer(func() {
-				if _, err := lab.Down(t.Context(), dir); err != nil {
-					t.Log(err)
+				_, err := lab.Down(t.Context(), dir)
+				if err := errors.Join(err, lab.Purge(t.Context(), dir)); err != nil {
+					t.Error(err)
 				}
 			})
 			return nil

@@ -65,7 +65,8 @@ func newWorld(ctx context.Context, t *testing.T, bin string, zfs bool) *world {
 	t.Cleanup(func() { // also what a killed lab left
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		if _, err := lab.Down(ctx, w.labDir()); err != nil {
+		_, err := lab.Down(ctx, w.labDir())
+		if err := errors.Join(err, lab.Purge(ctx, w.labDir())); err != nil {
 			t.Errorf("end the lab: %v", err)
 		}
 	})
