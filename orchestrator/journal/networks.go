@@ -50,8 +50,8 @@ func (j *Journal) PutNetworks(ctx context.Context, r network.Record) error {
 }
 
 // NetworksChanged returns when the record of networks was last written; zero when
-// it never was. Every apply writes it, with the cluster's lock; on Proxmox VE 8,
-// which has none, one that only repairs what others changed does not.
+// it never was. Every apply writes it, before and after, whether or not anything in
+// it is new.
 func (j *Journal) NetworksChanged(ctx context.Context) (time.Time, error) {
 	var nanos int64
 	err := j.read.QueryRowContext(ctx, "SELECT at FROM networks").Scan(&nanos)

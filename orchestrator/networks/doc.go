@@ -25,6 +25,8 @@
 //   - Every round decides on what was just observed: an answer that was lost is
 //     looked for and never assumed, and edits of somebody else's are refused
 //     right before the apply, also where the cluster has no lock.
+//   - Every apply is recorded before and after, also one that only repairs: older
+//     proofs of isolation do not count from then on.
 //   - That the lock was asked for is durable before it is, and its token before
 //     it is used. It is given back on every way out, and by the next call or by
 //     [Manager.Release] after a crash. A lock without a token of ours is never

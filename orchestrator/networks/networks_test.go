@@ -26,7 +26,7 @@ func TestTraces(t *testing.T) {
 		}
 		r := w.apply(t, two())
 		if got, want := w.traced(), "observe, "+lock+"observe, record, create controller, create zone, create zone, create vnet, create vnet, create vnet, "+
-			"create subnet, create subnet, create subnet, observe, apply"+unlock+", observe, record"; got != want {
+			"create subnet, create subnet, create subnet, observe, record, apply, record"+unlock+", observe, record"; got != want {
 			t.Errorf("first apply:\n%s\nwant\n%s", got, want)
 		}
 		if !r.Applied || len(r.Changes) != 9 || len(r.Kept)+len(r.Offline) != 0 {
@@ -39,7 +39,7 @@ func TestTraces(t *testing.T) {
 		}
 		w.apply(t, one())
 		if got, want := w.traced(), "observe, observe guests, "+lock+"observe, observe guests, record, delete subnet, delete subnet, delete vnet, delete vnet, "+
-			"delete zone, update zone, observe, observe guests, apply, record"+unlock+", observe"; got != want {
+			"delete zone, update zone, observe, observe guests, record, apply, record"+unlock+", observe"; got != want {
 			t.Errorf("less:\n%s\nwant\n%s", got, want)
 		}
 		w.settled(t, one())
@@ -50,6 +50,28 @@ func TestTraces(t *testing.T) {
 		if n := len(w.running[network.KindController]); n != 0 {
 			t.Errorf("%d controllers are left", n)
 		}
+	}
+}
+
+// F101: an apply that only repairs what somebody else changed is recorded before and
+// after, so that no proof from before it counts, also where the cluster has no lock.
+func TestRepairIsRecorded(t *testing.T) {
+	for _, locks := range []bool{true, false} {
+		w := newWorld(locks)
+		w.apply(t, two())
+		before := w.kept()
+		clear(w.running[network.KindVNet])
+		w.traced()
+		if r := w.apply(t, two()); !r.Applied || len(r.Changes) != 0 {
+			t.Errorf("%+v", r)
+		}
+		if trace := w.traced(); !strings.Contains(trace, "record, apply, record") {
+			t.Errorf("locks %v: %s", locks, trace)
+		}
+		if now := w.kept(); !now.Allocation.Equal(before.Allocation) || !now.Applied.Equal(before.Applied) {
+			t.Errorf("the record became %+v, was %+v", now, before)
+		}
+		w.settled(t, two())
 	}
 }
 
