@@ -207,10 +207,12 @@ func (f *fabric) mend(t *testing.T, hit string, m mishap, err error) {
 	if !m.after {
 		return
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for !f.locked() { // it is on its way
-		if time.Now().After(deadline) {
+	deadline := time.After(time.Minute)
+	for !f.locked() { // it is on its way; looking all the time would keep it from getting there
+		select {
+		case <-deadline:
 			t.Fatal("the lock was not taken")
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	_, err = f.manager(f.cluster).Apply(t.Context(), tenants())
