@@ -122,19 +122,19 @@ func (m *Manager) rounds(ctx context.Context, w network.Wanted, token string, re
 			err = m.write(ctx, token, p.Allocation, writes, res, &doubt)
 		case doubt.told && len(p.Changes) == 0:
 			res.Applied = true
-			return nil, m.put(ctx, p.Settled, r.Applied.Still(p.Settled))
+			return nil, m.put(ctx, r, p.Settled, r.Applied.Still(p.Settled))
 		case p.Empty():
 			return nil, m.record(ctx, p.Settled, p.Settled)
 		default:
 			// Before and after: no older proof of isolation counts, also after a crash.
-			if err := m.put(ctx, p.Allocation, r.Applied.Still(p.Settled)); err != nil {
+			if err := m.put(ctx, r, p.Allocation, r.Applied.Still(p.Settled)); err != nil {
 				return nil, err
 			}
 			m.step("apply", "the cluster's nodes are told")
 			var failed map[string]string
 			if failed, err = m.cfg.Fabric.Apply(ctx, token); err == nil {
 				res.Applied = true
-				return failed, m.put(ctx, p.Settled, r.Applied.Still(p.Settled))
+				return failed, m.put(ctx, r, p.Settled, r.Applied.Still(p.Settled))
 			}
 			doubt.told = doubt.told || errors.Is(err, orchestrator.ErrUnknownOutcome)
 		}
@@ -192,16 +192,12 @@ func (m *Manager) record(ctx context.Context, ours, running network.Allocation) 
 	if err != nil || r.Allocation.Equal(ours) && r.Applied.Equal(running) {
 		return err
 	}
-	return m.put(ctx, ours, running)
+	return m.put(ctx, r, ours, running)
 }
 
-// put writes the record also when nothing in it is new: when it was written is when
-// the networks may have changed.
-func (m *Manager) put(ctx context.Context, ours, running network.Allocation) error {
-	r, err := m.cfg.Store.Networks(ctx)
-	if err != nil {
-		return err
-	}
+// put writes the record r, as it was just read, with these in it, also when they are
+// not new: when it was written is when the networks may have changed.
+func (m *Manager) put(ctx context.Context, r network.Record, ours, running network.Allocation) error {
 	r.Allocation, r.Applied = ours, running
 	return m.cfg.Store.PutNetworks(ctx, r)
 }
