@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"savepoint/testbed/notes"
 	"savepoint/testbed/thread"
 )
 
@@ -57,22 +58,16 @@ func newMounts(runDir string) (*mounts, error) {
 	return m, nil
 }
 
-// strangers lists the mounts that hold none of the paths to keep. The fifth
-// field of a line of mountinfo is where it is mounted (proc(5)).
+// strangers lists the mounts that hold none of the paths to keep.
 func strangers(mountinfo string, keep []string) []string {
 	var out []string
-	for line := range strings.Lines(mountinfo) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
-		}
-		at := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
+	for _, m := range notes.Mounts(mountinfo) {
 		needed := false
 		for _, k := range keep {
-			needed = needed || at == "/" || k == at || strings.HasPrefix(k, at+"/")
+			needed = needed || m.At == "/" || k == m.At || strings.HasPrefix(k, m.At+"/")
 		}
 		if !needed {
-			out = append(out, at)
+			out = append(out, m.At)
 		}
 	}
 	return out

@@ -5,7 +5,8 @@
 //
 // Write and WriteJSON replace a file as a whole. A Process is noted by its id,
 // its start time and one of its arguments; Proc finds it again. Open holds a
-// process by a pidfd, through which it is signalled and waited for.
+// process by a pidfd, through which it is signalled and waited for. Mounts reads a
+// mount table.
 //
 // # Invariants
 //
