@@ -113,8 +113,14 @@ bench: ## the Go benchmarks
 NIGHTLY_FLAGS ?=
 NIGHTLY_LIMIT ?= 0.25
 .PHONY: nightly
-nightly: build ## every experiment, the trend, and what got worse since the run before; NIGHTLY_FLAGS=--quick: in minutes
+nightly: modules build ## every experiment, the trend, and what got worse since the run before; NIGHTLY_FLAGS=--quick: in minutes
 	@$(STEP) "nightly" testbed/setup/nightly.sh bin/savepoint $(NIGHTLY_LIMIT) $(NIGHTLY_FLAGS)
+
+# The exploration of crashes is made by tests, which fetch nothing when they are
+# built in the middle of a measurement.
+.PHONY: modules
+modules:
+	@$(STEP) "modules" $(GO) mod download
 
 .PHONY: lint
 lint: vet ## gofmt, vet, and golangci-lint where it is installed

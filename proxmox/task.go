@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -116,13 +117,11 @@ func (c *Cluster) follow(ctx context.Context, op, subject string, u upid, timeou
 	}
 }
 
-// pollPause begins short, because many tasks take less than the interval.
+// pollPause begins short, because many tasks take less than the interval, and
+// grows slowly: what a poll comes late is about a tenth of what the task took.
 func (c *Cluster) pollPause(n int) time.Duration {
-	first := 20 * time.Millisecond
-	if n > 6 {
-		return c.cfg.PollInterval
-	}
-	return min(first<<n, c.cfg.PollInterval)
+	first, growth := float64(20*time.Millisecond), 1.1
+	return time.Duration(min(first*math.Pow(growth, float64(n)), float64(c.cfg.PollInterval)))
 }
 
 // passing reports whether a failed poll says nothing about the task: the

@@ -96,8 +96,9 @@
 // it wrote is on its way to the disk. Its sshd is one of root that
 // listens where the helper's own connection came in. Manifest is made by a
 // process outside every command's control group. It goes
-// down by open handles, follows no link, leaves access times alone, and reads
-// content with coreutils' sha256sum, because perl-base has no Digest::SHA; an
+// down by open handles, follows no link, leaves access times alone, and has
+// the guest's kernel digest what it reads (AF_ALG, module algif_hash). A kernel
+// without that leaves coreutils' sha256sum, because perl-base has no Digest::SHA; an
 // emulated guest takes longer to start that than to read the files, so one start
 // serves many. It lists some 40,000 paths a second, and digests a thousand small files in one.
 //

@@ -15,13 +15,13 @@ my %nr = $Config{archname} =~ /^x86_64/
      setsid => 112, close => 3, gettime => 228, settime => 227, sync => 162, pidfd => 434, closefrom => 436,
      memfd => 319, dup3 => 292, statfs => 137, statx => 332, getdents => 217, lgetxattr => 192,
      llistxattr => 195, unshare => 272, setns => 308, mount => 165, mountattr => 442,
-     umount => 166, fallocate => 285, renameat2 => 316)
+     umount => 166, fallocate => 285, renameat2 => 316, accept4 => 288)
   : $Config{archname} =~ /^(aarch64|riscv64|loongarch64)/
   ? (fsync => 82, prctl => 167, setgroups => 159, setresgid => 149, setresuid => 147,
      setsid => 157, close => 57, gettime => 113, settime => 112, sync => 81, pidfd => 434, closefrom => 436,
      memfd => 279, dup3 => 24, statfs => 43, statx => 291, getdents => 61, lgetxattr => 9,
      llistxattr => 12, unshare => 97, setns => 268, mount => 40, mountattr => 442,
-     umount => 39, fallocate => 47, renameat2 => 276)
+     umount => 39, fallocate => 47, renameat2 => 276, accept4 => 242)
   : die "helper: architecture $Config{archname} is not supported\n";
 
 # How files are opened, where architectures differ (01 | 0100, to write what may be

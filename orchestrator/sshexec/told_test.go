@@ -76,12 +76,34 @@ func TestOpenSSHTellsHealth(t *testing.T) {
 	tellsHealth(t, c, sb)
 }
 
-// Files of all sizes have their digests, whether they go through sha256sum many
-// at once or alone, and to take them reads without a trace.
+// Files of all sizes have their digests, whether the kernel takes them or
+// sha256sum, many at once or alone, and to take them reads without a trace.
 func TestOpenSSHDigests(t *testing.T) {
 	lab(t)
-	c, sb := realGuest(t)
-	ctx := within(t, time.Minute)
+	t.Run("as this kernel can", func(t *testing.T) {
+		c, sb := realGuest(t)
+		takesDigests(t, c, sb)
+	})
+	t.Run("sha256sum", func(t *testing.T) {
+		sshexec.ChangeHelper(t, "socket my $alg, 38,", "socket my $alg, 9999,") // no such family
+		c, sb := realGuest(t)
+		takesDigests(t, c, sb)
+	})
+}
+
+// The kernel of Debian takes them: without sha256sum they are the same.
+func TestQEMUDigests(t *testing.T) {
+	r := newReal(t)
+	res, err := r.Run(within(t, time.Minute), r.sb, permit("mv /usr/bin/sha256sum /usr/bin/sum256", policy.Root), orchestrator.ExecRequest{})
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("exit %d, %s, %v", res.ExitCode, res.Stderr, err)
+	}
+	takesDigests(t, r.Client, r.sb)
+}
+
+func takesDigests(t *testing.T, c *sshexec.Client, sb orchestrator.Sandbox) {
+	t.Helper()
+	ctx := within(t, 3*time.Minute)
 	sizes := []int{0, 1, 65535, 65536, 65537, 1 << 20, 3 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 9 << 20}
 	for i := range 150 {
 		sizes = append(sizes, 100+i)

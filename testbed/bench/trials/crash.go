@@ -70,6 +70,17 @@ func firstFailure(text []byte) string {
 	return firstLine(failureLine.Find(text))
 }
 
+// missing is a line of go that says what keeps a package from being built.
+var missing = regexp.MustCompile(`(?m)^\S*\.go:\d+:\d+: (.+)$`)
+
+// unbuilt is the first of these lines, or go's own word.
+func unbuilt(text []byte) string {
+	if m := missing.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return firstFailure(text)
+}
+
 // sample is the exploration as a measurement. ended is how its process ended:
 // a failure that is no violation is an error.
 func (x exploration) sample(r *bench.Run, failure string, ended error) (bench.Sample, error) {
@@ -123,6 +134,9 @@ func crashes(ctx context.Context, r *bench.Run, root string) error {
 	ended := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if bytes.Contains(text.Bytes(), []byte("[setup failed]")) {
+		return bench.Skip("the exploration's tests cannot be built: %s; go mod download in %s fetches what they need", unbuilt(text.Bytes()), root)
 	}
 	x, failure, err := readExploration(text.Bytes())
 	if err != nil {

@@ -3,6 +3,7 @@ package trials
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -61,5 +62,19 @@ func TestReadExploration(t *testing.T) {
 		if x, _, err := readExploration([]byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, x)
 		}
+	}
+}
+
+// A machine that has built the program has not fetched what its tests need: that
+// is said, with what to do, and nothing is fetched in the middle of a measurement.
+func TestCrashesUnbuilt(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("Go is not installed")
+	}
+	t.Setenv("GOMODCACHE", t.TempDir())
+	err := crashes(t.Context(), &bench.Run{Plan: bench.Plan{Quick: true}}, "../../..")
+	var skipped *bench.SkipError
+	if !errors.As(err, &skipped) || !strings.Contains(err.Error(), "go mod download") || !strings.Contains(err.Error(), "GOPROXY=off") {
+		t.Errorf("got %v", err)
 	}
 }

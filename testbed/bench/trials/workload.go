@@ -65,7 +65,9 @@ func workloadFiles() map[string]string {
 	files["back.sh"] = "set -e\nfind /workspace -mindepth 1 -delete\ncp -a " + copied + "/. /workspace/\nrm -rf " + copied + "\n[ ! -e " + out + " ]\n[ -e /workspace/.filled ]\n"
 	files["shutil.sh"] = "exec python3 -c \"import shutil\nshutil.rmtree('" + copied + "', True)\nshutil.copytree('/workspace', '" + copied + "', symlinks=True)\"\n"
 	files["shutil-drop.sh"] = "exec python3 -c \"import shutil\nshutil.rmtree('" + copied + "')\"\n"
-	files["clean.sh"] = "rm -rf " + out + " " + copied + "\n"
+	// What an arm wrote is on the disk before the next begins, which would have to
+	// share the disk with it.
+	files["clean.sh"] = "rm -rf " + out + " " + copied + "\nsync\n"
 	return files
 }
 
