@@ -34,6 +34,7 @@ type progress struct {
 type stage struct {
 	began       time.Time
 	done, total int
+	pace        time.Duration // of a sample; 0 = not known yet
 }
 
 // unsaid is the estimate for an experiment that says nothing.
@@ -71,18 +72,32 @@ func (p *progress) tell(i int, e Progress) {
 // nil for nothing.
 func (p *progress) begin(i int, old *Result) func(done, total int, what string, resumed int) {
 	p.began, p.part = p.r.Now(), stage{}
+	before := 0 // samples of an earlier start
+	if old != nil {
+		before = len(old.Samples)
+	}
 	report := func(done, total int, what string, resumed int) {
 		now := p.r.Now()
 		if p.part.began.IsZero() || done < p.part.done || total != p.part.total {
 			p.part.began = now
 		}
-		p.part.done, p.part.total = done, total
+		p.part.done, p.part.total, p.part.pace = done, total, 0
+		switch {
+		case !p.r.Experiments[i].OneStage:
+			if done > 0 && 20*done >= total {
+				p.part.pace = now.Sub(p.part.began) / time.Duration(done)
+			}
+		case done >= 3:
+			p.part.pace = now.Sub(p.part.began) / time.Duration(done)
+		case before > 0:
+			p.part.pace = time.Duration(old.Took * float64(time.Second) / float64(before))
+		}
 		elapsed := now.Sub(p.began)
 		spent := elapsed
 		if resumed > 0 {
 			spent += time.Duration(old.Took * float64(time.Second))
 		}
-		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, spent, now.Sub(p.part.began))})
+		p.tell(i, Progress{Done: done, Total: total, What: what, Elapsed: elapsed, Left: p.left(i, spent)})
 	}
 	what := ""
 	if old != nil {
@@ -108,16 +123,15 @@ func (p *progress) end(i int, how string, took time.Duration) {
 }
 
 // left is the rest of experiment i, on which so much time was spent, and of those after
-// it. pace is the time of the present part so far: when it is at least as far as 5 %,
-// what is left of it is known better; there may be parts after it, but for OneStage.
-func (p *progress) left(i int, spent, pace time.Duration) time.Duration {
+// it. By its pace what is left of the present part is known better; there may be parts
+// after it, but for OneStage.
+func (p *progress) left(i int, spent time.Duration) time.Duration {
 	here := max(0, p.corrected(p.expected[i])-spent)
-	if done, total := p.part.done, p.part.total; done > 0 && 20*done >= total {
-		paced := time.Duration(float64(pace) / float64(done) * float64(max(0, total-done)))
+	if pace := p.part.pace; pace > 0 {
 		if p.r.Experiments[i].OneStage {
 			here = 0
 		}
-		here = max(here, paced)
+		here = max(here, pace*time.Duration(max(0, p.part.total-p.part.done)))
 	}
 	return here + p.rest(i)
 }
