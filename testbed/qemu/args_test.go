@@ -65,6 +65,10 @@ func TestArguments(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, devices)
 		}
 	}
+	// Last and JSON: what precedes it keeps the slots that saved memory was written with.
+	if d := after(args, "-device"); d[len(d)-1] != `{"driver":"virtio-balloon-pci","free-page-reporting":true,"id":"balloon0"}` {
+		t.Errorf("the last device is %s", d[len(d)-1])
+	}
 	if strings.Count(devices, "bootindex") != 1 {
 		t.Error("more than one disk to boot from")
 	}
